@@ -102,13 +102,13 @@ type Change uint32
 
 // Changes of a port; a receiver re-reads [PortInfo].
 const (
-	ChangeState        Change = 1 << iota // logical or physical state
-	ChangeLID                             // LID or SM LID
-	ChangePKeys                           // the P_Key table
-	ChangeGIDs                            // the subnet prefix
-	ChangeReregister                      // the SM asks clients to join again
-	ChangeLinkType                        // takes effect at the next firmware start
-	ChangeCableModule                     // unplugged, high temperature, power
+	ChangeState       Change = 1 << iota // logical or physical state
+	ChangeLID                            // LID or SM LID
+	ChangePKeys                          // the P_Key table
+	ChangeGIDs                           // the subnet prefix
+	ChangeReregister                     // the SM asks clients to join again
+	ChangeLinkType                       // takes effect at the next firmware start
+	ChangeCableModule                    // unplugged, high temperature, power
 )
 
 // Endpoint is what sits behind a port: an HCA or a host without one. The

@@ -1,0 +1,45 @@
+// Bench prepares the test bench and shows it: see docs/bench.md.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"ibup/test/image"
+)
+
+const usage = `usage: bench COMMAND
+  setup        fill the cache with QEMU, kernels and guest packages
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) != 2 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	var err error
+	switch os.Args[1] {
+	case "setup":
+		err = setup(ctx)
+	default:
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func setup(ctx context.Context) error {
+	cache, err := image.Open()
+	if err != nil {
+		return err
+	}
+	return cache.Setup(ctx, os.Stdout)
+}

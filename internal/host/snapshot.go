@@ -22,6 +22,9 @@ type Snapshot struct {
 	Mounts  []Mount       // root and network file systems
 	// ModulesDisabled is kernel.modules_disabled.
 	ModulesDisabled bool
+	// KernelSays are the lines of the kernel log about HCAs, their modules and
+	// interfaces, oldest first. Not to be changed: snapshots share them.
+	KernelSays []KernelLine
 	// Incomplete names what could not be read and why (no permission, no
 	// netlink): a reader shows "unknown" there, never "absent".
 	Incomplete []Gap
@@ -89,7 +92,7 @@ type Link struct {
 	Name    string
 	Index   int
 	Type    int // ARPHRD: 1 Ethernet, 32 InfiniBand
-	Addr    []byte
+	Addr    HWAddr
 	Up      bool // IFF_UP
 	Carrier bool // IFF_LOWER_UP/operstate; false while not Up
 	MTU     int
@@ -105,6 +108,10 @@ type Link struct {
 	Addrs []Addr
 }
 
+// HWAddr is a link-layer address: 6 bytes on Ethernet, 20 on IPoIB, of which
+// only the last 8, the port GUID, are stable. Its text is "80:00:02:…".
+type HWAddr []byte
+
 // Addr is an address of an interface.
 type Addr struct {
 	Prefix    netip.Prefix
@@ -116,7 +123,7 @@ type Addr struct {
 type Route struct {
 	Dest   netip.Prefix // 0.0.0.0/0 and ::/0 for default
 	Via    netip.Addr   // invalid when on-link
-	Dev    string
+	Dev    string       // "" for one that leads nowhere (unreachable, blackhole)
 	Metric int
 	Proto  int
 }

@@ -17,6 +17,9 @@ const (
 	joinAll     = 0xf
 )
 
+// defaultLife is PacketLifeTime: 4.096 µs * 2^18, about a second.
+const defaultLife = 18
+
 // group is a multicast group; its parameters are those of the MCMemberRecord.
 type group struct {
 	mgid    GID

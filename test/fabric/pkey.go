@@ -4,9 +4,9 @@ import "slices"
 
 // MatchPKeys says whether two P_Keys may communicate: the same partition, at
 // least one of the two a full member, and neither the invalid partition 0
-// (IBA 10.9.1.1, 10.9.3).
+// (IBA 10.9.1, 10.9.3).
 func MatchPKeys(a, b uint16) bool {
-	return a&^FullMembership == b&^FullMembership && // same partition
+	return a&^FullMembership == b&^FullMembership &&
 		a&^FullMembership != 0 &&
 		(a|b)&FullMembership != 0
 }

@@ -43,7 +43,7 @@ func (c PortConfig) withDefaults() (PortConfig, error) {
 		return c, err
 	}
 	if c.Rate.Mbps() == 0 {
-		return c, fmt.Errorf("rate %d is none of IBA table 224", c.Rate)
+		return c, fmt.Errorf("rate code %d is not defined", c.Rate)
 	}
 	return c, nil
 }
@@ -95,7 +95,7 @@ func (f *Fabric) newPort(cfg PortConfig, ep Endpoint) *Port {
 	if p.prefixPin {
 		p.prefix = cfg.Prefix
 	}
-	p.pkeys[0] = DefaultPKey // power-on value (IBA 10.9.1.1)
+	p.pkeys[0] = DefaultPKey // power-on value (IBA 10.9.1)
 	p.untold()
 	return p
 }
@@ -169,7 +169,7 @@ func (p *Port) enqueue(pkt Packet) {
 // most [Options].HOQLife per destination; what is not delivered is counted.
 //
 // A multicast packet is not given back to the port that sent it: to replicate
-// it to the sender's other QPs is the channel adapter's work (IBA 10.5.2).
+// it to the sender's other QPs is the channel adapter's work (IBA 10.5).
 func (p *Port) Send(pkt Packet) {
 	p.fab.mu.RLock()
 	pkt.SLID = p.lid

@@ -49,3 +49,17 @@ func mtuOf(code uint8) int {
 	}
 	return 0
 }
+
+// ratesByMbps returns the defined rates in Mb/s, in order.
+func ratesByMbps() []int {
+	s := slices.DeleteFunc(slices.Clone(rateMbps[:]), func(m int) bool { return m == 0 })
+	slices.Sort(s)
+	return s
+}
+
+func rateOf(mbps int) Rate {
+	if mbps == 0 {
+		return 0
+	}
+	return Rate(slices.Index(rateMbps[:], mbps))
+}

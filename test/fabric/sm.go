@@ -56,15 +56,11 @@ func (s *smState) stopTimer() {
 // startSM makes the SM's own port, which has LID 1 and is not one of Ports.
 func (f *Fabric) startSM() {
 	cfg, _ := PortConfig{Name: "sm", GUID: smGUID}.withDefaults()
-	s := &sa{fab: f}
-	p := f.newPort(cfg, s)
+	p := f.newPort(cfg, &sa{fab: f})
 	p.base, p.state, p.lid, p.smLID, p.prefix = StateActive, StateActive, smLID, smLID, f.opts.Prefix
-	s.port = p
 	f.sm = smState{mode: f.opts.SM, gen: 1, port: p}
 	f.lidOf[smGUID], f.lids[smLID] = smLID, p
-	f.mu.Lock()
-	f.sweep()
-	f.mu.Unlock()
+	f.change(func() {})
 	f.startPort(p)
 }
 

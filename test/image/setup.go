@@ -48,8 +48,14 @@ func (c *Cache) Setup(ctx context.Context, w io.Writer) error {
 			return fmt.Errorf("bench-setup: %s: %w", set.Name, err)
 		}
 	}
+	// Guest images are made on first use from what is now newer.
+	for _, d := range []string{"apt", "images"} {
+		if err := os.RemoveAll(filepath.Join(c.Dir, d)); err != nil {
+			return err
+		}
+	}
 	s.say("done: %s", c.Dir)
-	return os.RemoveAll(filepath.Join(c.Dir, "apt"))
+	return nil
 }
 
 type setup struct {

@@ -228,3 +228,32 @@ func fromSyslog(b []byte) []byte {
 	}
 	return out.Bytes()
 }
+
+// Tail is the kernel log from a moment on: what the kernel says while something
+// is being done to it.
+type Tail struct{ log kernelLog }
+
+// OpenTail begins behind the last line there is. It fails where the log is hidden
+// from this user or there is no /dev/kmsg.
+func OpenTail() (*Tail, error) {
+	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "/dev/kmsg", Err: err}
+	}
+	if _, err := unix.Seek(fd, 0, io.SeekEnd); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("seek /dev/kmsg", err)
+	}
+	return &Tail{kernelLog{src: &devKmsg{fd: fd}}}, nil
+}
+
+// Lines are the stack's lines since the last call.
+func (t *Tail) Lines() []KernelLine {
+	t.log.read()
+	lines := t.log.lines
+	t.log.lines = nil
+	return lines
+}
+
+// Close ends it.
+func (t *Tail) Close() error { return t.log.close() }

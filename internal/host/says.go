@@ -65,6 +65,7 @@ const (
 	NoSymbolVersion Kind = "no-symbol-version" // mlx5_ib: no symbol version for ib_register_device
 	Vermagic        Kind = "vermagic"          // mlx5_core: version magic '…' should be '…'
 	Parameter       Kind = "parameter"         // ib_ipoib: unknown parameter 'x' ignored
+	Blacklisted     Kind = "blacklisted"       // Module mlx5_ib is blacklisted
 	Signature       Kind = "signature"         // mlx5_core: loading of module with unavailable key is rejected
 	Lockdown        Kind = "lockdown"          // Lockdown: modprobe: unsigned module loading is restricted; see …
 	// Other is any further line of mlx5_core or the InfiniBand core.
@@ -162,6 +163,8 @@ var moduleRules = []rule{
 	{": version magic '", Vermagic},
 	{": unknown parameter '", Parameter},
 	{": Unknown parameter `", Parameter},
+	{"' invalid for parameter `", Parameter},
+	{" is blacklisted", Blacklisted},        // Module mlx5_ib is blacklisted: module_blacklist=
 	{"oading of module with un", Signature}, // unavailable key, unsupported crypto
 	{"oading of unsigned module is rejected", Signature},
 }
@@ -248,8 +251,11 @@ func classify(text string) (KernelLine, bool) {
 	}
 	if k, ok := match(moduleRules, text); ok {
 		l.Kind = k
-		if strings.HasSuffix(first, ":") && first != "Lockdown:" {
-			l.Module = strings.TrimSuffix(first, ":")
+		if m, ok := strings.CutSuffix(first, ":"); ok {
+			l.Module = m
+		} else if k == Blacklisted {
+			l.Module, _, _ = strings.Cut(rest, " ")
+			return l, first == "Module"
 		}
 		return l, true
 	}

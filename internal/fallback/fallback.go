@@ -177,10 +177,11 @@ func (in Installer) Install(ctx context.Context, iface string, f config.Fallback
 
 // Withdraw removes what Install added for iface, from the files also when
 // f.Persist is no longer set and from files of devices no longer named. A
-// route that was there without ibup is Kept.
+// route that was there without ibup is Kept, and so is a live route that the
+// block of another interface asks for.
 func (in Installer) Withdraw(ctx context.Context, iface string, f config.Fallback) (Report, error) {
 	files := in.readFiles(iface, f)
-	rep := in.withdrawLive(f, files.owns)
+	rep := in.withdrawLive(f, files.owns, files.shared)
 	in.cleanFiles(ctx, iface, f, &rep)
 	return rep, rep.Err()
 }

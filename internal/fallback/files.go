@@ -93,6 +93,21 @@ func (files routeFiles) owns(r config.Route) bool {
 	return there && !kept
 }
 
+// shared reports whether a route stands in another interface's block: two
+// ports of one subnet fall back to the same route.
+func (files routeFiles) shared(r config.Route) bool {
+	rf := files.data[FileOf(r)]
+	if rf == nil {
+		return false
+	}
+	for _, s := range rf.segs {
+		if s.iface != "" && s.iface != files.iface && hasLine(s.text, Line(r)) {
+			return true
+		}
+	}
+	return false
+}
+
 // at gives a *FileError its path.
 func at(name string, err error) error {
 	if fe, ok := errors.AsType[*FileError](err); ok {
@@ -277,10 +292,10 @@ func (files routeFiles) note(rep *Report, wishes func(string, *routeFile) []wish
 				res.Persist = Installed
 			case wanted:
 				res.Persist = Unchanged
-			case had:
-				res.File, res.Persist = name, Removed
 			case foreign(rf.segs, res.Route.Dev, res.Route):
 				res.File, res.Persist = name, Kept
+			case had:
+				res.File, res.Persist = name, Removed
 			case res.File != "":
 				res.Persist = Absent
 			}

@@ -133,7 +133,7 @@ func parseAddr(w string) (netip.Addr, error) {
 }
 
 // assignment is NAMEn=VALUE without anything a shell would have to work out.
-var assignment = regexp.MustCompile(`^[ \t]*([A-Z]+)([0-9]+)=("[^"$\x60\\]*"|'[^']*'|[^"'$\x60\\ \t#;&|<>()]*)[ \t\r]*(#.*)?$`)
+var assignment = regexp.MustCompile(`^[ \t]*([A-Z]+)([0-9]+)=("[^"$\x60\\]*"|'[^']*'|[^"'$\x60\\ \t\r#;&|<>()]*)[ \t]*(#.*)?$`)
 
 // numbered are the NAMEn variables of a file in the ADDRESSn syntax.
 type numbered struct {

@@ -33,8 +33,12 @@ func (in Installer) installLive(f config.Fallback, own owner) Report {
 	})
 }
 
-func (in Installer) withdrawLive(f config.Fallback, own owner) Report {
+func (in Installer) withdrawLive(f config.Fallback, own, shared owner) Report {
 	return in.eachLive(f, func(res *Result) {
+		if shared(res.Route) {
+			res.Live = Kept
+			return
+		}
 		res.Live, res.LiveErr = in.delRoute(res.Route, own)
 	})
 }
@@ -244,7 +248,10 @@ func dest(rt netlink.Route) netip.Prefix {
 	}
 	a, ok := netip.AddrFromSlice(rt.Dst.IP)
 	bits, size := rt.Dst.Mask.Size()
-	if !ok || size != 8*len(rt.Dst.IP) {
+	if size == 32 { // the library gives 0.0.0.0 as 16 bytes
+		a = a.Unmap()
+	}
+	if !ok {
 		return netip.Prefix{}
 	}
 	return netip.PrefixFrom(a, bits)

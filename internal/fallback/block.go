@@ -3,6 +3,7 @@ package fallback
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strings"
 
 	"ibup/internal/config"
@@ -223,14 +224,19 @@ func blockLines(segs []segment, iface string) map[string]bool {
 	return m
 }
 
-// foreign reports whether a line outside ibup's blocks means the route already.
-func foreign(segs []segment, dev string, r config.Route) bool {
+// foreign reports whether a line outside ibup's blocks, or a route in the
+// ADDRESSn syntax, means the route already.
+func foreign(data []byte, segs []segment, r config.Route) bool {
+	if addressSyntax.Match(data) {
+		lines, err := Convert(r.Dev, data)
+		return err == nil && slices.Contains(lines, Line(r))
+	}
 	for _, s := range segs {
 		if s.iface != "" {
 			continue
 		}
 		for line := range bytes.Lines(s.text) {
-			got, err := parseLine(dev, string(line))
+			got, err := parseLine(r.Dev, string(line))
 			if err == nil && !got.more && got.Route == r {
 				return true
 			}

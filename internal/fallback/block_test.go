@@ -99,6 +99,8 @@ func TestInstallFile(t *testing.T) {
 			after: "20.20.20.0/24  metric 200 via 10.20.0.1\n", want: Kept},
 		{name: "the user's own line has come", before: route1 + "\n" + block1, routes: []string{route1},
 			after: route1 + "\n", want: Kept, back: route1 + "\n"},
+		{name: "the user's own ADDRESSn", before: "ADDRESS0=10.9.0.0\nNETMASK0=255.255.0.0\nGATEWAY0=10.20.0.1\n", routes: []string{"10.9.0.0/16 via 10.20.0.1"},
+			after: "ADDRESS0=10.9.0.0\nNETMASK0=255.255.0.0\nGATEWAY0=10.20.0.1\n", want: Kept},
 		{name: "a similar line is another route", before: "20.20.20.0/24 via 10.20.0.1 metric 201\n", routes: []string{route1},
 			after: "20.20.20.0/24 via 10.20.0.1 metric 201\n" + block1, want: Installed},
 		{name: "a comment is no line", before: "# " + route1 + "\n", routes: []string{route1}, after: "# " + route1 + "\n" + block1, want: Installed},

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ibup/internal/config"
@@ -114,7 +115,7 @@ func (r Report) Err() error {
 	var errs []error
 	for _, x := range r.Routes {
 		errs = append(errs, x.LiveErr)
-		if len(errs) < 2 || !errors.Is(errs[len(errs)-2], x.FileErr) || x.FileErr == nil {
+		if !slices.Contains(errs, x.FileErr) { // one file, several routes
 			errs = append(errs, x.FileErr)
 		}
 	}

@@ -130,7 +130,7 @@ func (in Installer) stateFiles(files routeFiles, f config.Fallback, rep *Report)
 			res.Persist, res.FileErr = Failed, rf.err
 		case inBlock:
 			res.Persist = Installed
-		case foreign(rf.segs, res.Route.Dev, res.Route):
+		case foreign(rf.bytes, rf.segs, res.Route):
 			res.Persist = Kept
 		default:
 			res.Persist = Absent
@@ -162,7 +162,7 @@ func (in Installer) writeFiles(ctx context.Context, iface string, f config.Fallb
 			switch {
 			case res.File != name:
 				// in another file
-			case !foreign(rf.segs, res.Route.Dev, res.Route):
+			case !foreign(rf.bytes, rf.segs, res.Route):
 				w := wish{line: Line(res.Route), kept: res.Live == Kept}
 				if !slices.ContainsFunc(wishes, func(o wish) bool { return o.line == w.line }) {
 					wishes = append(wishes, w)
@@ -292,7 +292,7 @@ func (files routeFiles) note(rep *Report, wishes func(string, *routeFile) []wish
 				res.Persist = Installed
 			case wanted:
 				res.Persist = Unchanged
-			case foreign(rf.segs, res.Route.Dev, res.Route):
+			case foreign(rf.bytes, rf.segs, res.Route):
 				res.File, res.Persist = name, Kept
 			case had:
 				res.File, res.Persist = name, Removed

@@ -213,6 +213,15 @@ func NewMAD(class, method uint8, attr uint16, tid uint64) []byte {
 	return m
 }
 
+// responseTo returns the method of an answer. There is no "SetResp": Set is
+// answered with GetResp (IBA 13.4.5, 15.2.2).
+func responseTo(method uint8) uint8 {
+	if method == MethodSet {
+		method = MethodGet
+	}
+	return method | MethodResponse
+}
+
 // isRequest says whether b is a MAD that wants an answer: answers themselves
 // and notices must not be answered (IBA 13.4.5).
 func isRequest(b []byte) bool {

@@ -65,7 +65,7 @@ func (f *Fabric) saAnswer(from uint16, request []byte) []byte {
 	status := f.saHandle(port, m)
 	clear(m[saRMPPVersion.Bit/8 : saSMKey.Bit/8]) // one datagram: RMPP is not active
 	saRMPPVersion.Put(m, rmppVersion)
-	MADMethod.Put(m, MADMethod.Get(m)|MethodResponse)
+	MADMethod.Put(m, uint64(responseTo(uint8(MADMethod.Get(m)))))
 	MADStatus.Put(m, uint64(status))
 	return m
 }

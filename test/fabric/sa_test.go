@@ -13,7 +13,7 @@ func (p *probe) ask(t *testing.T, mad []byte) []byte {
 	if pkt.SrcQP != QP1 || pkt.DestQP != QP1 || pkt.QKey != GSIQKey || len(pkt.Payload) != MADSize {
 		t.Fatalf("answer %+v", pkt)
 	}
-	if MADTransaction.Get(pkt.Payload) != MADTransaction.Get(mad) || MADMethod.Get(pkt.Payload) != MADMethod.Get(mad)|MethodResponse {
+	if MADTransaction.Get(pkt.Payload) != MADTransaction.Get(mad) || uint8(MADMethod.Get(pkt.Payload)) != map[uint64]uint8{1: 0x81, 2: 0x81, 0x12: 0x92, 0x15: 0x95}[MADMethod.Get(mad)] {
 		t.Fatalf("answer % x does not match the request", pkt.Payload[:24])
 	}
 	return pkt.Payload
@@ -371,8 +371,8 @@ func TestSASilent(t *testing.T) {
 	}
 	f.SetSASilent(true)
 	ignored("silent")
-	f.SetSASilent(false)
 	must(t, f.SetSM(SMGone))
+	f.SetSASilent(false)
 	ignored("SM gone")
 	must(t, f.SetSM(SMPresent))
 	p.ask(t, request(MethodGet, AttrClassPortInfo))

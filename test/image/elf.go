@@ -42,6 +42,9 @@ func (t Files) addELF(root, rel string) error {
 		}
 	}
 	for _, lib := range libs {
+		if lib == "ld-linux-x86-64.so.2" { // the program's interpreter, by another path
+			continue
+		}
 		found := ""
 		for _, d := range []string{"usr/lib/" + triplet, "usr/lib/" + triplet + "/systemd"} {
 			if _, err := os.Stat(filepath.Join(root, d, lib)); err == nil {

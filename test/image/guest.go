@@ -11,9 +11,11 @@ import (
 
 // Guest chooses the system that a virtual machine runs.
 type Guest struct {
-	Kernel   string // a name of [KernelNames]
-	Systemd  bool   // a whole Debian with systemd as PID 1, else busybox and udev
-	RDMACore bool   // the small guest: also rdma-core's udev rules
+	Kernel   string   // a name of [KernelNames]
+	Systemd  bool     // a whole Debian with systemd as PID 1, else busybox and udev
+	RDMACore bool     // the small guest: also rdma-core's udev rules
+	NFS      bool     // the small guest: also NFS, client and server
+	Modules  []string // more kernel modules
 }
 
 // AgentPath is where the bench's agent is expected in a guest; in the small
@@ -36,7 +38,7 @@ func (c *Cache) Initramfs(ctx context.Context, g Guest) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("guest image: %w", err)
 	}
-	modules := benchModules()
+	modules := g.modules()
 	files.Add("/etc/bench-release", Text(fmt.Sprintf("%+v\n%s\n%s\n", g, k.Release, strings.Join(modules, " "))))
 	digest, err := files.digest()
 	if err != nil {

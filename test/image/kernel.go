@@ -10,7 +10,7 @@ import (
 type Kernel struct {
 	Name    string // as in [KernelNames]
 	Release string // what `uname -r` says
-	Image   string // path of the bootable image
+	Image   string // path of the uncompressed, bootable kernel
 	Modules string // path of its /lib/modules/RELEASE
 }
 
@@ -22,12 +22,18 @@ func (c *Cache) Kernel(name string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, fmt.Errorf("kernel %w", err)
 	}
-	k := Kernel{Name: name, Release: r.Release, Modules: filepath.Join(dir, "usr/lib/modules", r.Release)}
-	k.Image, err = bootImage(dir, r.Release)
-	return k, err
+	return Kernel{
+		Name:    name,
+		Release: r.Release,
+		Image:   filepath.Join(dir, vmlinux),
+		Modules: filepath.Join(dir, "usr/lib/modules", r.Release),
+	}, nil
 }
 
-// bootImage finds the bootable image of an unpacked kernel: in /boot, or from
+// vmlinux is the uncompressed kernel in a kernel's directory.
+const vmlinux = "vmlinux"
+
+// bootImage finds the compressed image of an unpacked kernel: in /boot, or from
 // Debian's 7.x packages on among the modules.
 func bootImage(dir, release string) (string, error) {
 	path := filepath.Join(dir, "boot", "vmlinuz-"+release)

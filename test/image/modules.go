@@ -16,19 +16,20 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// benchModules are the modules of a guest, without their dependencies. One
-// that a kernel has built in or does not know is left out.
-func benchModules() []string {
-	return []string{
-		// InfiniBand
+// modules names the modules of a guest, without their dependencies. One that a
+// kernel has built in or does not know is left out.
+func (g Guest) modules() []string {
+	names := []string{
 		"mlx5_core", "mlx5_ib", "ib_ipoib", "ib_umad", "ib_uverbs", "rdma_ucm", "rdma_cm", "ib_cm", "iw_cm",
-		// NFS, client and server
-		"nfs", "nfsv3", "nfsv4", "nfsd", "rpcrdma", "xprtrdma",
-		// Ethernet and what is put on it
-		"virtio_pci", "virtio_net", "e1000e", "8021q", "dummy", "veth", "bridge", "bonding", "tun",
-		// other buses and file systems
-		"virtio_blk", "virtio_rng", "ext4", "overlay", "autofs4", "loop",
+		"virtio_pci", "virtio_net", "dummy", "veth", "tun",
 	}
+	if g.NFS || g.Systemd {
+		names = append(names, "nfs", "nfsv3", "nfsv4", "nfsd", "rpcrdma")
+	}
+	if g.Systemd {
+		names = append(names, "8021q", "bridge", "bonding", "autofs4", "virtio_blk", "virtio_rng", "ext4", "overlay", "loop")
+	}
+	return append(names, g.Modules...)
 }
 
 // stageModules copies modules and their dependencies, unpacked, into

@@ -29,20 +29,21 @@ func KernelNames() []string { return []string{"5.10", "6.1", "6.12", "newest"} }
 func sets() []set {
 	kernel := []string{"linux-image-amd64"}
 	return []set{
-		{Name: "kernels/6.1", Suites: []string{"bookworm"}, Packages: kernel},
-		{Name: "kernels/6.12", Suites: []string{"trixie"}, Packages: kernel},
-		{Name: "kernels/newest", Suites: []string{"trixie", "trixie-backports"}, Prefer: "trixie-backports", Packages: kernel, Optional: true},
-		{Name: "kernels/5.10", Suites: []string{"bullseye"}, Packages: kernel, Optional: true},
+		// First: its xz unpacks kernels.
 		{Name: "trees/" + treeGuest, Suites: []string{"trixie"}, Packages: []string{
 			// Essential packages are named, since nothing counts as installed.
 			"base-files", "base-passwd", "bash", "coreutils", "findutils", "grep", "gzip", "hostname", "libc-bin",
 			"login", "mount", "passwd", "procps", "sed", "util-linux", "dash", "diffutils", "mawk",
 			"systemd", "systemd-sysv", "udev", "dbus", "kmod",
 			"iproute2", "iputils-ping", "iputils-arping", "nfs-common", "nfs-kernel-server", "rdma-core",
-			"busybox-static", "e2fsprogs",
+			"busybox-static", "e2fsprogs", "xz-utils",
 		}},
 		{Name: "trees/" + treeQEMU, Suites: []string{"trixie", "trixie-backports"}, Prefer: "trixie-backports",
 			Packages: []string{"qemu-system-x86", "libc-bin"}},
+		{Name: "kernels/6.1", Suites: []string{"bookworm"}, Packages: kernel},
+		{Name: "kernels/6.12", Suites: []string{"trixie"}, Packages: kernel},
+		{Name: "kernels/newest", Suites: []string{"trixie", "trixie-backports"}, Prefer: "trixie-backports", Packages: kernel, Optional: true},
+		{Name: "kernels/5.10", Suites: []string{"bullseye"}, Packages: kernel, Optional: true},
 	}
 }
 
@@ -50,7 +51,9 @@ func (s set) kernel() bool { return strings.HasPrefix(s.Name, "kernels/") }
 
 // fingerprint changes when the set has to be made anew.
 func (s set) fingerprint() string {
-	b, _ := json.Marshal(s) // strings and slices of them: cannot fail
+	const format = 2            // of what make leaves in the directory
+	b, _ := json.Marshal(s)     // strings and slices of them: cannot fail
+	b = append(b, byte(format)) // the same packages, unpacked otherwise
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }

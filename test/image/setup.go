@@ -134,6 +134,13 @@ func (s *setup) make(ctx context.Context, set set) error {
 		if r.Release, err = kernelRelease(tmp); err != nil {
 			return err
 		}
+		image, err := bootImage(tmp, r.Release)
+		if err != nil {
+			return err
+		}
+		if err := s.extractVmlinux(ctx, image, filepath.Join(tmp, vmlinux)); err != nil {
+			return err
+		}
 	}
 	if err := writeRecord(tmp, r); err != nil {
 		return err

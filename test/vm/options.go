@@ -18,12 +18,14 @@ import (
 
 // Options describes a machine. The zero value of a field means its default.
 type Options struct {
-	Name     string // in messages, and the guest's host name; "bench"
-	Kernel   string // a name of [image.KernelNames]; "6.12"
-	Systemd  bool   // a whole Debian with systemd, else busybox and udev
-	RDMACore bool   // with rdma-core's udev rules (always there with Systemd)
-	MemMB    int    // 512, with Systemd 1024
-	CPUs     int    // 1
+	Name     string   // in messages, and the guest's host name; "bench"
+	Kernel   string   // a name of [image.KernelNames]; "6.12"
+	Systemd  bool     // a whole Debian with systemd, else busybox and udev
+	RDMACore bool     // with rdma-core's udev rules (always there with Systemd)
+	NFS      bool     // with NFS modules, client and server (always there with Systemd)
+	Modules  []string // more kernel modules
+	MemMB    int      // 512, with Systemd 1024
+	CPUs     int      // 1
 
 	// HCAs are sockets of vfio-user servers whose devices are there at boot,
 	// each below a PCIe root port of its own. HotplugSlots is the number of
@@ -77,7 +79,7 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) guest() image.Guest {
-	return image.Guest{Kernel: o.Kernel, Systemd: o.Systemd, RDMACore: o.RDMACore}
+	return image.Guest{Kernel: o.Kernel, Systemd: o.Systemd, RDMACore: o.RDMACore, NFS: o.NFS, Modules: o.Modules}
 }
 
 // commandLine is the kernel's. norandmaps makes exec under TCG two to three

@@ -24,6 +24,8 @@ type VM struct {
 	qmp     *qmp
 	kill    context.CancelFunc
 
+	pid int
+
 	mu   sync.Mutex
 	used int // slots taken
 
@@ -85,6 +87,9 @@ func start(ctx context.Context, opt Options) (*VM, error) {
 		runtime.LockOSThread() // Pdeathsig is about the thread
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
+		if err == nil {
+			v.pid = cmd.Process.Pid
+		}
 		qmpFile.Close()
 		agentFile.Close()
 		started <- err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -76,15 +76,49 @@ func serveSmall() error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	for _, c := range []string{
-		"ip link set lo up",
-		"udevadm trigger --type=all --action=add --prioritized-subsystem=module,block,net",
-		"udevadm settle --timeout=120",
-	} {
-		f := strings.Fields(c)
-		if out, err := exec.Command(f[0], f[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", c, err, out)
-		}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	if err := coldplug("/sys/bus/pci/devices", "/sys/class/net"); err != nil {
+		return err
+	}
+	if out, err := exec.Command("udevadm", "settle", "--timeout=120").CombinedOutput(); err != nil {
+		return fmt.Errorf("udevadm settle: %w\n%s", err, out)
 	}
 	return serve(w)
+}
+
+// coldplug repeats the add events that went by before udevd ran, as "udevadm
+// trigger" does, but only of what the bench is about: all 350 devices of a
+// small machine take ten seconds under TCG.
+func coldplug(dirs ...string) error {
+	for _, d := range dirs {
+		uevents, err := filepath.Glob(d + "/*/uevent")
+		if err != nil {
+			return err
+		}
+		for _, u := range uevents {
+			if err := os.WriteFile(u, []byte("add"), 0o644); err != nil {
+				return fmt.Errorf("coldplug: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func loopbackUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("lo up: %w", err)
+	}
+	return nil
 }

@@ -2,116 +2,153 @@ package vfiouser
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"ibup/test/vfiouser/internal/wire"
 )
 
-// interrupts holds the event descriptors that the client gave for each
-// interrupt. The client keeps the MSI-X table and its masks: a vector fires
-// here whenever the device says so.
+// interrupts are the MSI-X vectors of a session.
 type interrupts struct {
-	mu  sync.Mutex
-	fds [numIRQs][]int // -1 where the client has set none
+	mu      sync.Mutex
+	vectors []vector
 }
 
-func newInterrupts(vectors int) *interrupts {
-	t := &interrupts{}
-	for index, n := range [numIRQs]int{irqINTx: 1, irqMSIX: vectors, irqError: 1, irqRequest: 1} {
-		for range n {
-			t.fds[index] = append(t.fds[index], -1)
-		}
+type vector struct {
+	fd      int // eventfd, -1 when the guest has not set the vector up
+	masked  bool
+	pending bool // fired while masked
+}
+
+func newInterrupts(n int) *interrupts {
+	irqs := &interrupts{vectors: make([]vector, n)}
+	for i := range irqs.vectors {
+		irqs.vectors[i].fd = -1
 	}
-	return t
+	return irqs
 }
 
-// Interrupt implements [Bus].
-func (t *interrupts) Interrupt(vector int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if vector >= 0 && vector < len(t.fds[irqMSIX]) {
-		fire(t.fds[irqMSIX][vector])
-	}
-}
-
-func fire(fd int) {
-	if fd >= 0 {
-		// A full counter (EAGAIN) means that the guest has an interrupt pending.
-		_, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1))
+// fire is a message-signalled interrupt of the device.
+func (irqs *interrupts) fire(n int) {
+	irqs.mu.Lock()
+	defer irqs.mu.Unlock()
+	if n >= 0 && n < len(irqs.vectors) {
+		irqs.vectors[n].fire()
 	}
 }
 
-// set is VFIO_DEVICE_SET_IRQS (linux/vfio.h). It keeps the descriptors it
-// takes and nils them in fds; the others stay the caller's.
-func (t *interrupts) set(index, start, count, flags uint32, data []byte, fds []int) unix.Errno {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if index >= numIRQs {
-		return unix.EINVAL
+func (v *vector) fire() {
+	switch {
+	case v.masked:
+		v.pending = true
+	case v.fd >= 0:
+		// An error means a full counter, so an interrupt is already under way,
+		// or a descriptor that is none: the guest's loss alone.
+		unix.Write(v.fd, binary.NativeEndian.AppendUint64(nil, 1))
 	}
-	vectors := t.fds[index]
-	if uint64(start)+uint64(count) > uint64(len(vectors)) {
-		return unix.EINVAL
+}
+
+func (v *vector) unmask() {
+	v.masked = false
+	if v.pending {
+		v.pending = false
+		v.fire()
 	}
-	vectors = vectors[start : start+count]
-	switch flags & (irqActionMask | irqActionUnmask | irqActionTrigger) {
-	case irqActionMask, irqActionUnmask:
-		return 0
-	case irqActionTrigger:
-	default:
-		return unix.EINVAL
+}
+
+func (v *vector) assign(fd int) {
+	if v.fd >= 0 {
+		unix.Close(v.fd)
 	}
-	switch flags & (irqDataNone | irqDataBool | irqDataEventFD) {
-	case irqDataNone:
-		if count == 0 { // all of this index off
-			drop(t.fds[index])
-			return 0
+	v.fd = fd
+}
+
+// release forgets all vectors and closes their descriptors.
+func (irqs *interrupts) release() {
+	irqs.mu.Lock()
+	defer irqs.mu.Unlock()
+	for i := range irqs.vectors {
+		irqs.vectors[i].assign(-1)
+		irqs.vectors[i] = vector{fd: -1}
+	}
+}
+
+// set carries out DEVICE_SET_IRQS. Descriptors that it keeps it takes out of
+// the message.
+func (irqs *interrupts) set(m *wire.Message) error {
+	req, data, err := wire.Decode[wire.IRQSet](m.Payload)
+	if err != nil {
+		return err
+	}
+	kind, action := req.Flags&wire.IRQDataMask, req.Flags&wire.IRQActionMask
+	if kind != wire.IRQDataEventFD && len(m.FDs) > 0 {
+		return fmt.Errorf("%w: descriptors with interrupt flags %#x", wire.ErrMalformed, req.Flags)
+	}
+	if req.Index >= wire.NumIRQs {
+		return fmt.Errorf("interrupt type %d: %w", req.Index, unix.EINVAL)
+	}
+	if kind == wire.IRQDataNone && action == wire.IRQTrigger && req.Start == 0 && req.Count == 0 {
+		if req.Index == wire.IRQMSIX {
+			irqs.release()
 		}
-		for _, fd := range vectors {
-			fire(fd)
+		return nil
+	}
+	if req.Index != wire.IRQMSIX {
+		return fmt.Errorf("interrupt type %d has no vectors: %w", req.Index, unix.EINVAL)
+	}
+	irqs.mu.Lock()
+	defer irqs.mu.Unlock()
+	if n := uint32(len(irqs.vectors)); req.Start > n || req.Count > n-req.Start {
+		return fmt.Errorf("vectors %d+%d of %d: %w", req.Start, req.Count, n, unix.EINVAL)
+	}
+	vectors := irqs.vectors[req.Start:][:req.Count]
+	switch {
+	case kind == wire.IRQDataEventFD && action == wire.IRQTrigger:
+		return assign(vectors, m)
+	case kind == wire.IRQDataNone:
+		data = nil
+	case kind == wire.IRQDataBool && len(data) != len(vectors):
+		return fmt.Errorf("%w: %d booleans for %d vectors", wire.ErrMalformed, len(data), len(vectors))
+	case kind != wire.IRQDataBool:
+		return fmt.Errorf("interrupt flags %#x: %w", req.Flags, unix.EINVAL)
+	}
+	for i := range vectors {
+		if data != nil && data[i] == 0 {
+			continue
 		}
-	case irqDataBool:
-		if len(data) < int(count) {
-			return unix.EINVAL
+		switch action {
+		case wire.IRQTrigger:
+			vectors[i].fire()
+		case wire.IRQMask:
+			vectors[i].masked = true
+		case wire.IRQUnmask:
+			vectors[i].unmask()
+		default:
+			return fmt.Errorf("interrupt flags %#x: %w", req.Flags, unix.EINVAL)
 		}
-		for i, fd := range vectors {
-			if data[i] != 0 {
-				fire(fd)
-			}
-		}
-	case irqDataEventFD:
-		// No descriptors at all: these vectors are off.
-		if len(fds) != 0 && len(fds) != int(count) {
-			return unix.EINVAL
-		}
-		for _, fd := range fds {
+	}
+	return nil
+}
+
+// assign gives each vector its eventfd; without descriptors it takes them away.
+func assign(vectors []vector, m *wire.Message) error {
+	if len(m.FDs) != 0 && len(m.FDs) != len(vectors) {
+		return fmt.Errorf("%w: %d descriptors for %d vectors", wire.ErrMalformed, len(m.FDs), len(vectors))
+	}
+	for i := range vectors {
+		fd := -1
+		if len(m.FDs) > 0 {
+			fd = m.FDs[i]
+			// A client that lets its counter run full must not stop the device.
 			if err := unix.SetNonblock(fd, true); err != nil {
-				return toErrno(err)
+				m.FDs = m.FDs[i:]
+				return fmt.Errorf("eventfd: %w", err)
 			}
 		}
-		drop(vectors)
-		for i := range fds {
-			vectors[i], fds[i] = fds[i], -1
-		}
-	default:
-		return unix.EINVAL
+		vectors[i].assign(fd)
 	}
-	return 0
-}
-
-func drop(fds []int) {
-	for i, fd := range fds {
-		if fd >= 0 {
-			unix.Close(fd)
-			fds[i] = -1
-		}
-	}
-}
-
-func (t *interrupts) clear() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, v := range t.fds {
-		drop(v)
-	}
+	m.FDs = nil
+	return nil
 }

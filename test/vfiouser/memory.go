@@ -1,169 +1,182 @@
 package vfiouser
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"math"
 	"runtime/debug"
-	"sort"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"ibup/test/vfiouser/internal/wire"
 )
 
-// memory is the guest's memory as the client has mapped it for DMA: ranges of
-// bus addresses that do not overlap, sorted.
+// memory is the guest memory that the client has mapped for the device.
 type memory struct {
-	mu   sync.RWMutex // held for reading while guest memory is copied
-	maps []mapping
+	remote *remote
+
+	// mu is held for reading while a copy runs, so a map goes away only when
+	// nobody uses it. It is not held for accesses by message: the client may
+	// need the answer to an unmap before it can serve them.
+	mu   sync.RWMutex
+	maps []dmaMap // by address, disjoint
 }
 
-type mapping struct {
-	addr, size uint64
-	// data is nil for a range that the client did not back with a descriptor,
-	// such as a ROM: a device has no business there.
-	data     []byte
-	writable bool
+// dmaMap is a range of bus addresses.
+type dmaMap struct {
+	addr, size  uint64
+	read, write bool
+	bytes       []byte // nil: no descriptor came, messages are the way in
 }
 
-func (m *mapping) end() uint64 { return m.addr + m.size }
+// end is the last address of the map; one past it may not fit in 64 bits.
+func (m dmaMap) end() uint64 { return m.addr + m.size - 1 }
 
-// find returns the index of the first map that ends behind addr.
-func (m *memory) find(addr uint64) int {
-	return sort.Search(len(m.maps), func(i int) bool { return m.maps[i].end() > addr })
-}
-
-// add maps size bytes at addr; fd is -1 when the range has no descriptor.
-func (m *memory) add(addr, size, offset uint64, fd int, flags uint32) unix.Errno {
-	if size == 0 || addr+size < addr {
-		return unix.EINVAL
+// byAddress places addr among sorted maps: equal when the map contains it.
+func byAddress(m dmaMap, addr uint64) int {
+	if addr >= m.addr && addr <= m.end() {
+		return 0
 	}
-	n := mapping{addr: addr, size: size, writable: flags&mapWrite != 0}
+	return cmp.Compare(m.addr, addr)
+}
+
+// add maps a range. The descriptor, -1 for none, stays the caller's. Errors
+// are of type unix.Errno.
+func (mem *memory) add(r wire.DMAMapping, fd int) error {
+	m := dmaMap{addr: r.Addr, size: r.Size, read: r.Flags&wire.MapReadable != 0, write: r.Flags&wire.MapWritable != 0}
+	if m.size == 0 || m.end() < m.addr || (m.addr|m.size|r.Offset)%wire.PageSize != 0 {
+		return fmt.Errorf("range %#x+%#x: %w", r.Addr, r.Size, unix.EINVAL)
+	}
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	// The first map that ends at or after the start is the only candidate for
+	// an overlap, and the place to insert.
+	i, _ := slices.BinarySearchFunc(mem.maps, m.addr, byAddress)
+	if i < len(mem.maps) && mem.maps[i].addr <= m.end() {
+		return fmt.Errorf("range %#x+%#x overlaps %#x+%#x: %w", r.Addr, r.Size, mem.maps[i].addr, mem.maps[i].size, unix.EEXIST)
+	}
+	if len(mem.maps) >= wire.MaxMaps {
+		return fmt.Errorf("more than %d maps: %w", wire.MaxMaps, unix.ENOSPC)
+	}
 	if fd >= 0 {
-		prot := 0
-		if flags&mapRead != 0 {
-			prot |= unix.PROT_READ
+		var err error
+		if m.bytes, err = mapFile(fd, r.Offset, m.size, m.write); err != nil {
+			return fmt.Errorf("range %#x+%#x: %w", r.Addr, r.Size, err)
 		}
-		if n.writable {
-			prot |= unix.PROT_WRITE
-		}
-		if size > 1<<46 || offset > 1<<62 {
-			return unix.EINVAL
-		}
-		data, err := unix.Mmap(fd, int64(offset), int(size), prot, unix.MAP_SHARED)
+	}
+	mem.maps = slices.Insert(mem.maps, i, m)
+	return nil
+}
+
+// mapFile maps a part of a file that must be there: pages behind its end
+// would fault.
+func mapFile(fd int, offset, size uint64, write bool) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("fstat: %w", err)
+	}
+	if size > math.MaxInt || offset > math.MaxInt64 || st.Size < int64(offset) || uint64(st.Size)-offset < size {
+		return nil, fmt.Errorf("offset %#x in a file of %#x bytes: %w", offset, st.Size, unix.EINVAL)
+	}
+	prot := unix.PROT_READ
+	if write {
+		prot |= unix.PROT_WRITE
+	}
+	p, err := unix.Mmap(fd, int64(offset), int(size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mmap: %w", err)
+	}
+	return p, nil
+}
+
+// remove unmaps the range, which must be one that was added. When it returns
+// no copy uses the range.
+func (mem *memory) remove(addr, size uint64) error {
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	i, found := slices.BinarySearchFunc(mem.maps, addr, byAddress)
+	if !found || mem.maps[i].addr != addr || mem.maps[i].size != size {
+		return fmt.Errorf("range %#x+%#x is not mapped as such: %w", addr, size, unix.ENOENT)
+	}
+	mem.maps[i].unmap()
+	mem.maps = slices.Delete(mem.maps, i, i+1)
+	return nil
+}
+
+func (mem *memory) removeAll() {
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	for _, m := range mem.maps {
+		m.unmap()
+	}
+	mem.maps = nil
+}
+
+func (m dmaMap) unmap() {
+	if m.bytes != nil {
+		unix.Munmap(m.bytes)
+	}
+}
+
+// access copies p to or from guest memory, map by map.
+func (mem *memory) access(addr uint64, p []byte, write bool) error {
+	for len(p) > 0 {
+		n, err := mem.accessOne(addr, p, write)
 		if err != nil {
-			return toErrno(err)
+			return err
 		}
-		n.data = data
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i := m.find(addr)
-	errno := unix.Errno(0)
-	switch {
-	case len(m.maps) >= maxMaps:
-		errno = unix.ENOSPC
-	case i < len(m.maps) && m.maps[i].addr < n.end():
-		errno = unix.EEXIST
-	}
-	if errno != 0 {
-		n.unmap()
-		return errno
-	}
-	m.maps = append(m.maps, mapping{})
-	copy(m.maps[i+1:], m.maps[i:])
-	m.maps[i] = n
-	return 0
-}
-
-// remove takes away every map inside the range. One that the range would cut
-// in two is an error, and then nothing is removed.
-func (m *memory) remove(addr, size uint64) unix.Errno {
-	if addr+size < addr {
-		return unix.EINVAL
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	i := m.find(addr)
-	j := i
-	for ; j < len(m.maps) && m.maps[j].addr < addr+size; j++ {
-		if m.maps[j].addr < addr || m.maps[j].end() > addr+size {
-			return unix.EINVAL
+		if p = p[n:]; len(p) > 0 && addr+uint64(n) < addr {
+			return fmt.Errorf("vfiouser: access beyond the last bus address")
 		}
-	}
-	for k := i; k < j; k++ {
-		m.maps[k].unmap()
-	}
-	m.maps = append(m.maps[:i], m.maps[j:]...)
-	return 0
-}
-
-func (m *memory) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.maps {
-		m.maps[i].unmap()
-	}
-	m.maps = nil
-}
-
-func (m *mapping) unmap() {
-	if m.data != nil {
-		_ = unix.Munmap(m.data) // it was ours: the kernel has no reason to refuse
-		m.data = nil
-	}
-}
-
-// ReadDMA implements [Bus].
-func (m *memory) ReadDMA(addr uint64, p []byte) error {
-	return m.transfer(addr, p, false)
-}
-
-// WriteDMA implements [Bus].
-func (m *memory) WriteDMA(addr uint64, p []byte) error {
-	return m.transfer(addr, p, true)
-}
-
-func (m *memory) transfer(addr uint64, p []byte, write bool) (err error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	// The client may have truncated the file behind a map: that is a fault in
-	// the middle of copy, and the client's, not a reason to die.
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			if e, ok := r.(error); ok {
-				err = fmt.Errorf("vfiouser: DMA at %#x: %w", addr, e)
-				return
-			}
-			panic(r)
-		}
-	}()
-	for i := m.find(addr); len(p) > 0; i++ {
-		if i >= len(m.maps) || m.maps[i].addr > addr {
-			return fmt.Errorf("vfiouser: DMA at %#x: nothing is mapped there", addr)
-		}
-		t := &m.maps[i]
-		switch {
-		case t.data == nil:
-			return fmt.Errorf("vfiouser: DMA at %#x: the client keeps this memory to itself", addr)
-		case write && !t.writable:
-			return fmt.Errorf("vfiouser: DMA at %#x: read-only memory", addr)
-		}
-		n := 0
-		if at := t.data[addr-t.addr:]; write {
-			n = copy(at, p)
-		} else {
-			n = copy(p, at)
-		}
-		p, addr = p[n:], addr+uint64(n)
+		addr += uint64(n)
 	}
 	return nil
 }
 
-func toErrno(err error) unix.Errno {
-	var e unix.Errno
-	if errors.As(err, &e) {
-		return e
+// accessOne copies what lies in the map that contains addr.
+func (mem *memory) accessOne(addr uint64, p []byte, write bool) (int, error) {
+	mem.mu.RLock()
+	i, found := slices.BinarySearchFunc(mem.maps, addr, byAddress)
+	if !found {
+		mem.mu.RUnlock()
+		return 0, fmt.Errorf("vfiouser: bus address %#x is not mapped", addr)
 	}
-	return unix.EIO
+	m := mem.maps[i]
+	if write && !m.write || !write && !m.read {
+		mem.mu.RUnlock()
+		return 0, fmt.Errorf("vfiouser: bus address %#x does not allow this access", addr)
+	}
+	// In terms of the last byte: a map may end with the address space.
+	n := int(min(uint64(len(p))-1, m.end()-addr)) + 1
+	if m.bytes == nil {
+		mem.mu.RUnlock()
+		return n, mem.remote.access(addr, p[:n], write)
+	}
+	defer mem.mu.RUnlock()
+	guest := m.bytes[addr-m.addr:][:n]
+	if write {
+		return n, guardedCopy(guest, p[:n])
+	}
+	return n, guardedCopy(p[:n], guest)
+}
+
+// guardedCopy copies to or from a file mapping. A client that has truncated
+// the file meanwhile is an error here, not the end of the process.
+func guardedCopy(dst, src []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		fault, ok := r.(interface{ Addr() uintptr })
+		if !ok {
+			panic(r)
+		}
+		err = fmt.Errorf("vfiouser: guest memory is gone from under its map (fault at %#x)", fault.Addr())
+	}()
+	copy(dst, src)
+	return nil
 }

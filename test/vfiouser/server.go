@@ -6,29 +6,48 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"ibup/test/vfiouser/internal/wire"
+)
+
+const (
+	// maxVectors is what an MSI-X capability can express.
+	maxVectors = 2048
+	// sendTimeout is how long a client may refuse to read.
+	sendTimeout = 30 * time.Second
+	// queueDepth is how many requests may wait for the device; with the limit
+	// on a message it bounds the memory of a session.
+	queueDepth = 512
 )
 
 // Server serves one device on a UNIX socket.
 type Server struct {
 	Device Device
 	// Failed, when set, is told why a connection ended, unless the client
-	// simply left.
+	// simply left, and which requests the client was refused. Calls come from
+	// one goroutine.
 	Failed func(error)
 }
 
 // Serve accepts clients, one at a time, until ctx ends: a device has one bus.
-// It closes l. A client that breaks the protocol loses its connection, and the
-// next one is served. The error is nil when ctx ended, else the listener's.
+// What a client does wrong ends its connection only. Serve closes l; its error
+// is nil when ctx has ended, else the listener's. All that a client has given
+// is released when Serve returns.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	report := s.Failed
+	if report == nil {
+		report = func(error) {}
+	}
+	if n := s.Device.Vectors(); n < 0 || n > maxVectors {
+		return fmt.Errorf("vfiouser: device with %d MSI-X vectors, allowed are 0 to %d", n, maxVectors)
+	}
 	for {
 		c, err := l.AcceptUnix()
 		if ctx.Err() != nil {
-			if c != nil {
+			if err == nil {
 				c.Close()
 			}
 			return nil
@@ -36,118 +55,110 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 		if err != nil {
 			return fmt.Errorf("vfiouser: %w", err)
 		}
-		if err := s.serve(ctx, c); err != nil && ctx.Err() == nil && s.Failed != nil {
-			s.Failed(err)
+		if err := newSession(c, s.Device, report).run(ctx); err != nil && ctx.Err() == nil {
+			report(fmt.Errorf("vfiouser: connection ended: %w", err))
 		}
 	}
 }
 
-// bus is what the device sees of one connection.
-type bus struct {
-	*memory
-	*interrupts
-}
-
-// session is one connection.
+// session is the time of one client.
 type session struct {
-	dev     Device
-	regions [NumRegions]Region
-	bus     bus
-	ready   bool // the version has been agreed on
+	dev    Device
+	report func(error)
+	conn   *wire.Conn
+	remote *remote
+	mem    *memory
+	irqs   *interrupts
+	// requests are read ahead of the device, which may wait, in the middle of
+	// one, for a reply that comes in behind others.
+	requests chan *wire.Message
+	attached bool // a version has been agreed on
+	multi    bool // and with it REGION_WRITE_MULTI
 }
 
-func (s *Server) serve(ctx context.Context, c *net.UnixConn) error {
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	n := &session{
-		dev:     s.Device,
-		regions: s.Device.Regions(),
-		bus:     bus{&memory{}, newInterrupts(s.Device.Vectors())},
+func newSession(u *net.UnixConn, dev Device, report func(error)) *session {
+	conn := wire.NewConn(u)
+	conn.SendTimeout = sendTimeout
+	r := newRemote(conn)
+	return &session{
+		dev: dev, report: report, conn: conn, remote: r,
+		mem: &memory{remote: r}, irqs: newInterrupts(dev.Vectors()),
+		requests: make(chan *wire.Message, queueDepth),
 	}
-	n.dev.Attach(n.bus)
-	defer n.bus.memory.clear()
-	defer n.bus.interrupts.clear()
-	defer n.dev.Detach()
+}
+
+// run serves the client until it leaves (nil), breaks the protocol, or ctx
+// ends.
+func (s *session) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { s.conn.Close() })()
+	received := make(chan error, 1)
+	go func() { received <- s.receive() }()
+
+	var err error
+	for m := range s.requests {
+		if err = s.handle(m); err != nil {
+			break
+		}
+	}
+	s.conn.Close()
+	for m := range s.requests { // until the receiver has noticed
+		m.CloseFDs()
+	}
+	if e := <-received; err == nil && !errors.Is(e, io.EOF) {
+		err = e
+	}
+	if s.attached {
+		s.dev.Detach()
+	}
+	s.irqs.release()
+	s.mem.removeAll()
+	return err
+}
+
+// receive sorts what comes in into requests and replies, until it ends.
+func (s *session) receive() error {
+	defer close(s.requests)
+	defer s.remote.close()
 	for {
-		m, err := receive(c)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+		m, err := s.conn.Receive()
 		if err != nil {
-			return fmt.Errorf("vfiouser: %w", err)
+			return err
 		}
-		body, errno, err := n.handle(&m)
-		drop(m.fds) // what handle kept is -1 by now
-		if err != nil {
-			return fmt.Errorf("vfiouser: command %d: %w", m.command, err)
-		}
-		if m.flags&flagNoReply != 0 {
+		if m.Flags&wire.TypeMask == wire.TypeCommand {
+			s.requests <- m
 			continue
 		}
-		if _, err := c.Write(m.reply(errno, body)); err != nil {
-			return fmt.Errorf("vfiouser: %w", err)
-		}
+		m.CloseFDs() // no reply has any
+		s.remote.deliver(m)
 	}
 }
 
-// receive reads one request with its descriptors. io.EOF means that the client
-// left between two messages.
-func receive(c *net.UnixConn) (m message, err error) {
-	var head [headerSize]byte
-	var fds []int
-	defer func() {
-		if err != nil {
-			drop(fds)
-		}
-	}()
-	// Descriptors come with the first bytes of a message.
-	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
-	for got := 0; got < len(head); {
-		n, on, flags, _, err := c.ReadMsgUnix(head[got:], oob)
-		more, ferr := descriptors(oob[:on])
-		fds = append(fds, more...)
-		switch {
-		case err != nil && !errors.Is(err, io.EOF):
-			return m, err
-		case ferr != nil:
-			return m, ferr
-		case flags&unix.MSG_CTRUNC != 0 || len(fds) > maxFDs:
-			return m, fmt.Errorf("more than %d descriptors in a message", maxFDs)
-		case n == 0 && got == 0:
-			return m, io.EOF
-		case n == 0:
-			return m, io.ErrUnexpectedEOF
-		}
-		got += n
+// handle carries out a request and answers it. Its error ends the session.
+func (s *session) handle(m *wire.Message) error {
+	defer m.CloseFDs() // those that nobody has taken
+	payload, err := s.dispatch(m)
+	if errors.Is(err, wire.ErrMalformed) {
+		return fmt.Errorf("command %d: %w", m.Command, err)
 	}
-	m, size, err := parseHeader(head[:])
 	if err != nil {
-		return m, err
+		s.report(fmt.Errorf("vfiouser: command %d refused: %w", m.Command, err))
 	}
-	m.body = make([]byte, size)
-	if _, err := io.ReadFull(c, m.body); err != nil {
-		return m, fmt.Errorf("message cut short: %w", err)
+	if m.Flags&wire.FlagNoReply != 0 {
+		return nil
 	}
-	m.fds = fds
-	return m, nil
+	reply := &wire.Message{ID: m.ID, Command: m.Command, Flags: wire.TypeReply, Payload: payload}
+	if err != nil {
+		reply.Flags |= wire.FlagError
+		reply.Errno, reply.Payload = uint32(errnoOf(err)), nil
+	}
+	return s.conn.Send(reply)
 }
 
-// descriptors takes the file descriptors out of control messages.
-func descriptors(oob []byte) ([]int, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("control message: %w", err)
-	}
-	var fds []int
-	for i := range msgs {
-		f, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			continue // credentials, say: not ours
-		}
-		fds = append(fds, f...)
-	}
-	return fds, nil
-}
+// ReadDMA implements [Bus].
+func (s *session) ReadDMA(addr uint64, p []byte) error { return s.mem.access(addr, p, false) }
+
+// WriteDMA implements [Bus].
+func (s *session) WriteDMA(addr uint64, p []byte) error { return s.mem.access(addr, p, true) }
+
+// Interrupt implements [Bus].
+func (s *session) Interrupt(vector int) { s.irqs.fire(vector) }

@@ -69,6 +69,7 @@ func TestPing(t *testing.T) {
 	must(t, a.Ping(within(t, deadline), b.IP()))
 
 	must(t, b.Port().SetPhys(PhysPolling))
+	waitMTU(t, b, 0)
 	noPing(t, a, b.IP(), "no ARP answer")
 	noPing(t, b, a.IP(), "not in the broadcast group of partition 0xffff (port Down/Polling)")
 	must(t, b.Port().SetPhys(PhysLinkUp))
@@ -157,6 +158,7 @@ func TestPingSM(t *testing.T) {
 	// A silent SA is asked again, joinRetry later.
 	f.SetSASilent(true)
 	f.Reregister()
+	waitMTU(t, a, 0)
 	noPing(t, a, b.IP(), "not in the broadcast group")
 	f.SetSASilent(false)
 	must(t, a.Ping(within(t, deadline), b.IP()))

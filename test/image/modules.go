@@ -27,7 +27,7 @@ func (g Guest) modules() []string {
 		names = append(names, "nfs", "nfsv3", "nfsv4", "nfsd", "rpcrdma")
 	}
 	if g.Systemd {
-		names = append(names, "8021q", "bridge", "bonding", "autofs4", "virtio_blk", "virtio_rng", "ext4", "overlay", "loop")
+		names = append(names, "autofs4")
 	}
 	return append(names, g.Modules...)
 }

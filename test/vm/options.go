@@ -87,11 +87,11 @@ func (o Options) guest() image.Guest {
 func (o Options) commandLine() string {
 	args := []string{
 		"console=ttyS0", "panic=-1", "oops=panic", "loglevel=5", "norandmaps",
-		"nokaslr", "mitigations=off", "cryptomgr.notests", "random.trust_cpu=on", "apparmor=0", "audit=0",
+		"nokaslr", "mitigations=off", "cryptomgr.notests", "random.trust_cpu=on", "lsm=yama", "audit=0",
 		"printk.devkmsg=on", "log_buf_len=1M",
 	}
 	if o.Systemd {
-		args = append(args, "init=/usr/lib/systemd/systemd", "systemd.mask=getty.target", "systemd.show_status=false", "systemd.journald.forward_to_console=0")
+		args = append(args, "systemd.show_status=false")
 	}
 	if !o.PredictableNames {
 		args = append(args, "net.ifnames=0")

@@ -258,6 +258,16 @@ func TestRefusedFile(t *testing.T) {
 	}
 }
 
+// A block that cannot be taken out of another device's file is reported.
+func TestLeftBehind(t *testing.T) {
+	in, file := scripts(t, nil)
+	write(t, filepath.Join(filepath.Dir(file), "route-eno2"), "# BEGIN ibup ib0\n")
+	rep, err := in.Install(t.Context(), "ib0", fallbackOf(t, route1))
+	if !errors.Is(err, ErrDamagedBlock) || !strings.Contains(err.Error(), "route-eno2:1: ") || rep.Routes[0].Persist != Installed {
+		t.Errorf("%v, %v", rep.Routes[0], err)
+	}
+}
+
 // A damaged block elsewhere is nobody's business while the interface has none.
 func TestWithdrawPastDamage(t *testing.T) {
 	text := "# BEGIN ibup ib7\n"

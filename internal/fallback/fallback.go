@@ -85,6 +85,9 @@ type Report struct {
 	// Findings are things in the files that will keep a route from working at
 	// the next boot although it was written, such as a missing ifcfg-<dev>.
 	Findings []Finding
+	// Left are route files of other devices that still hold a block of the
+	// interface, and why; each a *FileError.
+	Left []error
 }
 
 // Live reports whether every route is in the kernel: the node is reachable as
@@ -119,7 +122,7 @@ func (r Report) Err() error {
 			errs = append(errs, x.FileErr)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.Left...)...)
 }
 
 // String is the route in the syntax of `ip route` with both outcomes.

@@ -278,6 +278,9 @@ func (files routeFiles) note(rep *Report, wishes func(string, *routeFile) []wish
 		if werr != nil {
 			err = werr
 		}
+		if err != nil && !slices.ContainsFunc(rep.Routes, func(res Result) bool { return FileOf(res.Route) == name }) {
+			rep.Left = append(rep.Left, err)
+		}
 		for i := range rep.Routes {
 			res := &rep.Routes[i]
 			if FileOf(res.Route) != name {

@@ -13,6 +13,7 @@ import (
 
 const usage = `usage: bench COMMAND
   setup        fill the cache with QEMU, kernels and guest packages
+  demo-manual  bring ib0 up by hand in one machine and ping another from it
 `
 
 func main() {
@@ -26,6 +27,8 @@ func main() {
 	switch os.Args[1] {
 	case "setup":
 		err = setup(ctx)
+	case "demo-manual":
+		err = demoManual(ctx)
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)

@@ -116,7 +116,7 @@ func (r *rules) directive(o origin) {
 // parseCmdline takes module.parameter=value, and the lists of modules that shall
 // not be loaded.
 func (r *rules) parseCmdline(text string) {
-	for _, word := range splitCmdline(text) {
+	for _, word := range splitCmdline(strings.TrimSpace(text)) {
 		if word == "--" {
 			return // the rest is for init
 		}

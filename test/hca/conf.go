@@ -22,7 +22,7 @@ var classes = map[fabric.LinkType]uint32{
 }
 
 // newConfig makes the configuration space of a function with the link type.
-func newConfig(c Config, link fabric.LinkType) (*pci.Config, error) {
+func newConfig(c Config, link fabric.LinkType, g *gateway) (*pci.Config, error) {
 	f := pci.Function{
 		VendorID: c.VendorID, DeviceID: c.DeviceID,
 		SubsystemVendorID: vendorMellanox, SubsystemDeviceID: c.SubsystemID,
@@ -41,7 +41,8 @@ func newConfig(c Config, link fabric.LinkType) (*pci.Config, error) {
 				{Keyword: "SN", Value: fmt.Sprintf("MT0000X%05d", c.Index)},
 			},
 		},
-		SerialNumber: uint64(c.NodeGUID),
+		VendorSpecific: &pci.VendorSpecific{Length: gatewayLength, Read: g.read, Write: g.write},
+		SerialNumber:   uint64(c.NodeGUID),
 	}
 	f.BARs[0] = pci.BAR{Size: c.BARSize, Wide: true, Prefetchable: true}
 	return pci.New(f)

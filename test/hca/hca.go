@@ -93,7 +93,7 @@ func New(cfg Config) (*HCA, error) {
 	copy(h.desc[:], cfg.NodeDescription)
 	h.unplugged()
 	h.info.Link = cfg.Link
-	if h.conf, err = newConfig(cfg, cfg.Link); err != nil {
+	if h.conf, err = newConfig(cfg, cfg.Link, &gateway{}); err != nil {
 		return nil, fmt.Errorf("hca: %s: %w", cfg.Name, err)
 	}
 	h.fw = h.newFirmware()
@@ -190,7 +190,7 @@ func (h *HCA) reset() {
 		h.fw.flusher.Stop()
 	}
 	h.refresh()
-	if c, err := newConfig(h.cfg, h.info.Link); err == nil { // New has made one like it
+	if c, err := newConfig(h.cfg, h.info.Link, &gateway{}); err == nil { // New has made one like it
 		h.conf = c
 	}
 	h.fw = h.newFirmware()

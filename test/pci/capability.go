@@ -11,6 +11,7 @@ const (
 	capVPD     = 0x48
 	capExpress = 0x60
 	capMSIX    = 0x9c
+	capVendor  = 0xc0
 	extSerial  = 0x100
 )
 
@@ -18,6 +19,7 @@ const (
 const (
 	idPower   = 0x01
 	idVPD     = 0x03
+	idVendor  = 0x09
 	idExpress = 0x10
 	idMSIX    = 0x11
 	idSerial  = 0x0003
@@ -99,6 +101,41 @@ func (l Location) encode(bars [6]BAR, size uint64) (uint64, error) {
 		return 0, fmt.Errorf("%#x+%#x does not fit in BAR %d of %#x bytes in steps of 8", l.Offset, size, l.BAR, bars[l.BAR].Size)
 	}
 	return l.Offset | uint64(l.BAR), nil
+}
+
+// VendorSpecific is a vendor specific capability: after the head and a byte with
+// its length, 32-bit registers that are the device's own, called with their
+// offset in the capability.
+type VendorSpecific struct {
+	Length int // bytes, a multiple of 4
+	Read   func(offset int) uint32
+	Write  func(offset int, v uint32)
+}
+
+// Vendor specific capability (PCI Express Base 4.0, 7.9.4).
+const (
+	vendorLength    = 0x02
+	vendorRegisters = 0x04
+	vendorMax       = 0x100 - capVendor
+)
+
+func (v VendorSpecific) registers(next uint64) ([]register, error) {
+	if v.Length < vendorRegisters || v.Length > vendorMax || v.Length%4 != 0 {
+		return nil, fmt.Errorf("pci: vendor specific capability of %d bytes, allowed are %d to %d in steps of 4", v.Length, vendorRegisters, vendorMax)
+	}
+	return []register{
+		link(capVendor, idVendor, next),
+		{capVendor + vendorLength, 1, uint64(v.Length), 0},
+	}, nil
+}
+
+// vendorAt returns the register of the vendor specific capability that an
+// access of n bytes at off is to; only whole ones are registers.
+func (c *Config) vendorAt(off uint64, n int) (offset int, ok bool) {
+	if c.vendor == nil || n != 4 || off%4 != 0 || off < capVendor+vendorRegisters || off >= uint64(capVendor+c.vendor.Length) {
+		return 0, false
+	}
+	return int(off) - capVendor, true
 }
 
 // Device Serial Number (PCI Express Base 4.0, 7.9.3).

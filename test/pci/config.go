@@ -30,6 +30,7 @@ type Function struct {
 	Express                              *Express
 	MSIX                                 *MSIX
 	VPD                                  *VPD
+	VendorSpecific                       *VendorSpecific
 	SerialNumber                         uint64 // Device Serial Number, an EUI-64
 }
 
@@ -44,6 +45,7 @@ type BAR struct {
 type Config struct {
 	initial, data, writable [Size]byte
 	vpd                     []byte
+	vendor                  *VendorSpecific
 }
 
 // register is a little-endian field: where it is, what it holds after a reset,
@@ -64,6 +66,13 @@ func New(f Function) (*Config, error) {
 	}
 	// The capability chain: each function links its part to what follows.
 	next := uint64(0)
+	if f.VendorSpecific != nil {
+		more, err := f.VendorSpecific.registers(next)
+		if err != nil {
+			return nil, err
+		}
+		regs, next, c.vendor = append(regs, more...), capVendor, f.VendorSpecific
+	}
 	if f.MSIX != nil {
 		more, err := f.MSIX.registers(f.BARs, next)
 		if err != nil {
@@ -118,6 +127,9 @@ func (c *Config) Read(off uint64, p []byte) error {
 		return err
 	}
 	copy(p, c.data[off:])
+	if at, ok := c.vendorAt(off, len(p)); ok {
+		binary.LittleEndian.PutUint32(p, c.vendor.Read(at))
+	}
 	return nil
 }
 
@@ -127,6 +139,10 @@ func (c *Config) Read(off uint64, p []byte) error {
 func (c *Config) Write(off uint64, p []byte) (reset bool, err error) {
 	if err := check(off, p); err != nil {
 		return false, err
+	}
+	if at, ok := c.vendorAt(off, len(p)); ok {
+		c.vendor.Write(at, binary.LittleEndian.Uint32(p))
+		return false, nil
 	}
 	for i, b := range p {
 		at := int(off) + i

@@ -326,3 +326,38 @@ func FuzzAccess(f *testing.F) {
 		}
 	})
 }
+
+func TestVendorSpecificRegistersAreTheDevices(t *testing.T) {
+	regs := map[int]uint32{4: 0x11223344}
+	c, err := New(Function{VendorSpecific: &VendorSpecific{
+		Length: 0x18,
+		Read:   func(off int) uint32 { return regs[off] },
+		Write:  func(off int, v uint32) { regs[off] = v },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [4]byte
+	read := func(off uint64) uint32 {
+		t.Helper()
+		if err := c.Read(off, b[:]); err != nil {
+			t.Fatal(err)
+		}
+		return binary.LittleEndian.Uint32(b[:])
+	}
+	if got := read(capVendor); got != 0x180009 {
+		t.Errorf("head %#x", got)
+	}
+	if got := read(capVendor + 4); got != 0x11223344 {
+		t.Errorf("register %#x", got)
+	}
+	if _, err := c.Write(capVendor+0x14, []byte{1, 0, 0, 0}); err != nil || read(capVendor+0x14) != 1 {
+		t.Errorf("written register %#x, %v", regs[0x14], err)
+	}
+	if got := read(capVendor + 0x18); got != 0 {
+		t.Errorf("behind the capability %#x", got)
+	}
+	if _, err := New(Function{VendorSpecific: &VendorSpecific{Length: 0x19}}); err == nil {
+		t.Error("an odd length is taken")
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ibup/test/vfiouser/internal/wire"
 )
 
@@ -74,12 +76,13 @@ type session struct {
 	requests chan *wire.Message
 	attached bool // a version has been agreed on
 	multi    bool // and with it REGION_WRITE_MULTI
+	regions  [NumRegions]Region
 }
 
 func newSession(u *net.UnixConn, dev Device, report func(error)) *session {
 	conn := wire.NewConn(u)
 	conn.SendTimeout = sendTimeout
-	r := newRemote(conn)
+	r := &remote{Caller: wire.NewCaller(conn, remoteTimeout)}
 	return &session{
 		dev: dev, report: report, conn: conn, remote: r,
 		mem: &memory{remote: r}, irqs: newInterrupts(dev.Vectors()),
@@ -118,7 +121,7 @@ func (s *session) run(ctx context.Context) error {
 // receive sorts what comes in into requests and replies, until it ends.
 func (s *session) receive() error {
 	defer close(s.requests)
-	defer s.remote.close()
+	defer s.remote.Close()
 	for {
 		m, err := s.conn.Receive()
 		if err != nil {
@@ -129,7 +132,7 @@ func (s *session) receive() error {
 			continue
 		}
 		m.CloseFDs() // no reply has any
-		s.remote.deliver(m)
+		s.remote.Deliver(m)
 	}
 }
 
@@ -140,7 +143,7 @@ func (s *session) handle(m *wire.Message) error {
 	if errors.Is(err, wire.ErrMalformed) {
 		return fmt.Errorf("command %d: %w", m.Command, err)
 	}
-	if err != nil {
+	if _, expected := err.(unix.Errno); err != nil && !expected {
 		s.report(fmt.Errorf("vfiouser: command %d refused: %w", m.Command, err))
 	}
 	if m.Flags&wire.FlagNoReply != 0 {

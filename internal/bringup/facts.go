@@ -118,6 +118,11 @@ func Record(f Facts, step Step, r Result, now time.Duration) Facts {
 		if r.Err != nil {
 			f.Asked.LimitedBy = "port" // the kernel takes no more than the port can
 		}
+	case SetMode:
+		f.Refused = nil
+		if r.Err != nil {
+			f.Refused = &ModeResult{Index: step.Index, Mode: step.To, Err: r.Err.Error()}
+		}
 	case Verify:
 		f.Verified = r.Verified
 	case Install, Withdraw:
@@ -164,8 +169,8 @@ func Notes(c config.Config, s State) []Reason {
 		if v.connectedImpossible() {
 			evidence = append(evidence, fmt.Sprintf("the first octet of %s's address is %02x; with connected mode it would be 80", link.Name, link.Addr[0]))
 		}
-		if a, ok := s.Facts.Attempts[Step{Kind: SetMode, Link: link.Name, Index: link.Index, From: link.Mode, To: string(c.IPoIB.Mode)}.key()]; ok {
-			evidence = append(evidence, a.Err)
+		if r := s.Facts.Refused; r != nil && r.Index == link.Index {
+			evidence = append(evidence, r.Err)
 		}
 		notes = append(notes, *because(ModeImpossible, evidence, "link", link.Name, "hint", hint))
 	}

@@ -152,7 +152,7 @@ func randomState(r *rand.Rand) State {
 			continue
 		}
 		index++
-		l := ipoib(pick1(r, "ib0", "ib1", "ibp59s0"), index, bdf)
+		l := ibLink(pick1(r, "ib0", "ib1", "ibp59s0"), index, bdf)
 		if linkByName(s.Snapshot, l.Name) != nil {
 			l.Name = fmt.Sprintf("ibx%d", index)
 		}
@@ -161,7 +161,7 @@ func randomState(r *rand.Rand) State {
 		s.Links = append(s.Links, l)
 		if r.IntN(3) == 0 {
 			index++
-			l := ipoib(parent.Name+".8001", index, bdf)
+			l := ibLink(parent.Name+".8001", index, bdf)
 			l.Parent, l.PKey = parent.Index, 0x8001
 			randomLink(r, &s, &l)
 			s.Links = append(s.Links, l)

@@ -26,6 +26,7 @@ const (
 	ProbeWait   Code = "IB-PROBE-WAIT"
 
 	ModMissing  Code = "IB-MOD-MISSING"
+	ModBlocked  Code = "IB-MOD-BLOCKED"
 	ModRefused  Code = "IB-MOD-REFUSED"
 	ModDisabled Code = "IB-MOD-DISABLED"
 	ModLoading  Code = "IB-MOD-LOADING"
@@ -58,6 +59,7 @@ const (
 	PeerNoEcho    Code = "IB-PEER-NO-ECHO"
 	Refused       Code = "IB-REFUSED"
 	TimeUp        Code = "IB-TIME-UP"
+	InUse         Code = "IB-IN-USE"
 
 	// Notes: these never hold anything up.
 	ModeImpossible Code = "IB-MODE-IMPOSSIBLE"
@@ -170,6 +172,11 @@ var pages = map[Code]Page{
 		Summary: "module {module} is not there for kernel {kernel}",
 		Remedy: "{hint}In the initramfs: rebuild it with the modules in (dracut -f --add-drivers \"mlx5_core mlx5_ib ib_ipoib\"). In the system: install the kernel's full module package, " +
 			"or MLNX_OFED for this kernel, or boot the kernel they were built for; then depmod -a",
+		Pointless: true,
+	},
+	ModBlocked: {
+		Summary:   "module {module} must not be loaded: {where} forbids it",
+		Remedy:    "Remove that line if this node shall have InfiniBand (and rebuild the initramfs, which has a copy of modprobe.d)",
 		Pointless: true,
 	},
 	ModRefused: {
@@ -302,6 +309,11 @@ var pages = map[Code]Page{
 	Refused: {
 		Summary: "could not {step}: {error}",
 		Remedy:  "It is tried again. The kernel log may say more",
+	},
+	InUse: {
+		Summary:   "{link} {what}: it is not taken down",
+		Remedy:    "Unmount that first",
+		Pointless: true,
 	},
 	TimeUp: {
 		Summary: "the time for {link} is over; the next step was: {step}",

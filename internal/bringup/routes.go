@@ -76,7 +76,18 @@ func (v *view) missingRoute() *Step {
 		if r.Connected {
 			why = "it was held back while the fallback was in use"
 		}
-		return &Step{Kind: ReplaceRoute, Link: dev, Index: v.indexOf(dev), Route: r, Why: why}
+		return &Step{Kind: ReplaceRoute, Link: dev, Index: v.indexOf(dev), Route: r, Was: v.replaced(r), Why: why}
+	}
+	return nil
+}
+
+// replaced is the route that another one with its destination and metric takes the
+// place of, for `ibup down` to put back.
+func (v *view) replaced(r Route) *Route {
+	for _, x := range v.s.Routes {
+		if x.Dest == r.Dest.Masked() && x.Metric == metricOf(r) && x.Dev != "" && !r.Dest.Addr().Is6() {
+			return &Route{Dest: x.Dest, Via: x.Via, Dev: x.Dev, Metric: x.Metric, Connected: x.Proto == protoKernel}
+		}
 	}
 	return nil
 }
@@ -133,8 +144,14 @@ func (v *view) mine(l *host.Link) bool {
 	return l.Name == v.cfg.Name || slices.ContainsFunc(v.cfg.Network.Addresses, func(p netip.Prefix) bool { return hasAddr(*l, p) })
 }
 
-// shadowed tells whether packets for f's destination take x instead.
+// shadowed tells whether packets for f's destination take x instead. An IPv6
+// connected route stays: without it a peer could not be asked over the interface
+// (IPv4 takes a destination for on-link then), and its metric, 256, leaves room
+// for a fallback before it.
 func shadowed(f config.Route, x host.Route) bool {
+	if x.Dest.Addr().Is6() && x.Proto == protoKernel {
+		return false
+	}
 	if x.Dest.Bits() < f.Dest.Bits() || x.Dest.Addr().Is6() != f.Dest.Addr().Is6() || !f.Dest.Contains(x.Dest.Addr()) {
 		return false
 	}

@@ -140,12 +140,11 @@ func (v *view) mode() *Step {
 	if want == "" || v.link.Mode == want || v.connectedImpossible() || v.link.Mode == "" {
 		return nil
 	}
-	step := &Step{Kind: SetMode, Link: v.link.Name, Index: v.link.Index, From: v.link.Mode, To: want, Why: "Mode=" + want}
 	// The interface works in the other mode too, so a refusal is no obstacle.
-	if a, tried := v.s.Facts.Attempts[step.key()]; tried && a.N > 1 {
+	if r := v.s.Facts.Refused; r != nil && r.Index == v.link.Index && r.Mode == want {
 		return nil
 	}
-	return step
+	return &Step{Kind: SetMode, Link: v.link.Name, Index: v.link.Index, From: v.link.Mode, To: want, Why: "Mode=" + want}
 }
 
 // connectedImpossible: the first octet of an IPoIB address has the connected mode
@@ -204,7 +203,7 @@ func (v *view) addresses() *Step {
 			}
 		}
 		return &Step{Kind: AddAddress, Link: v.link.Name, Index: v.link.Index, Prefix: want,
-			Bare: v.onFallback(), Why: "Address=" + want.String()}
+			Bare: v.onFallback() && want.Addr().Is4(), Why: "Address=" + want.String()}
 	}
 	return nil
 }

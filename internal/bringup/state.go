@@ -48,6 +48,8 @@ type Facts struct {
 	Verified *Verification `json:"verified,omitempty"`
 	// Asked is the last MTU asked for and what came of it.
 	Asked *MTUResult `json:"asked_mtu,omitempty"`
+	// Refused is a mode that the kernel has refused.
+	Refused *ModeResult `json:"refused_mode,omitempty"`
 	// Withheld are routes through the interface that were taken away, or not
 	// made, because they would draw traffic from the fallback.
 	Withheld []Route `json:"withheld,omitempty"`
@@ -102,6 +104,13 @@ type MTUResult struct {
 	Asked     int    `json:"asked"`
 	Effective int    `json:"effective"`
 	LimitedBy string `json:"limited_by,omitempty"` // "mode", "port", "group", "": not limited
+}
+
+// ModeResult is a mode that an interface does not take.
+type ModeResult struct {
+	Index int    `json:"index"`
+	Mode  string `json:"mode"`
+	Err   string `json:"err"`
 }
 
 // ModulePlan is what the module trees say is to be loaded, in order; empty when

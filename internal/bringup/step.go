@@ -55,6 +55,7 @@ type Step struct {
 	Prefix  netip.Prefix  `json:"prefix,omitzero"`
 	Bare    bool          `json:"bare,omitempty"`
 	Route   Route         `json:"route,omitzero"`
+	Was     *Route        `json:"was,omitempty"` // ReplaceRoute: the one before, with its Dev
 	Peers   []netip.Addr  `json:"peers,omitempty"`
 	Reason  *Reason       `json:"reason,omitempty"`
 	Until   time.Duration `json:"until,omitempty"` // since boot; 0: until an event

@@ -52,7 +52,7 @@ func device(name, bdf string, guid uint64) host.IBDevice {
 	}}}
 }
 
-func ipoib(name string, index int, bdf string) host.Link {
+func ibLink(name string, index int, bdf string) host.Link {
 	return host.Link{Name: name, Index: index, Type: 32, Addr: ipoibA, MTU: 2044, BDF: bdf, PKey: 0xffff, Mode: "datagram"}
 }
 
@@ -61,7 +61,7 @@ func eno1() host.Link {
 		Addrs: []host.Addr{{Prefix: netip.MustParsePrefix("10.20.0.5/16")}}}
 }
 
-func modules(names ...string) []host.Module {
+func loaded(names ...string) []host.Module {
 	var m []host.Module
 	for _, n := range names {
 		m = append(m, host.Module{Name: n, State: "live"})
@@ -75,9 +75,9 @@ func healthy(edit ...func(*State)) State {
 			Kernel:  "6.1.0-44-amd64",
 			PCI:     []host.PCIFunction{function(bdf0)},
 			IB:      []host.IBDevice{device("mlx5_0", bdf0, guid0)},
-			Links:   []host.Link{eno1(), ipoib("ib0", 3, bdf0)},
+			Links:   []host.Link{eno1(), ibLink("ib0", 3, bdf0)},
 			Routes:  []host.Route{{Dest: netip.MustParsePrefix("10.20.0.0/16"), Dev: "eno1", Proto: 2}},
-			Modules: modules("ib_core", "mlx5_core", "mlx5_ib", "ib_ipoib"),
+			Modules: loaded("ib_core", "mlx5_core", "mlx5_ib", "ib_ipoib"),
 		},
 		Now:      10 * time.Second,
 		Deadline: 70 * time.Second,

@@ -14,7 +14,7 @@ build: ## build bin/ibup, static and reproducible
 	  -ldflags '-s -w -buildid= -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ibup ./cmd/ibup
 
 .PHONY: test
-test: unit scenarios ## run all tests: first those without virtual machines
+test: lint unit scenarios ## run all tests: first those without virtual machines
 
 .PHONY: unit
 unit: ## run the tests that need no virtual machine
@@ -23,7 +23,7 @@ unit: ## run the tests that need no virtual machine
 # Two scenarios at a time: each machine keeps about one core busy.
 .PHONY: scenarios
 scenarios: bench-setup ## run the tests on real drivers in virtual machines; RUN=regexp chooses
-	go test ./test/scenarios/ -v -count=1 -parallel 2 -timeout 80m -run '$(or $(RUN),.)'
+	go test ./test/scenarios/ -v -count=1 -parallel 2 -timeout 75m -run '$(or $(RUN),.)'
 
 .PHONY: race
 race: ## run the quick tests under the race detector (needs gcc)

@@ -14,6 +14,7 @@ import (
 const usage = `usage: bench COMMAND
   setup        fill the cache with QEMU, kernels and guest packages
   demo-manual  bring ib0 up by hand in one machine and ping another from it
+  times        measure boot to ib0 with carrier on every kernel
 `
 
 func main() {
@@ -29,6 +30,8 @@ func main() {
 		err = setup(ctx)
 	case "demo-manual":
 		err = demoManual(ctx)
+	case "times":
+		err = times(ctx)
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)

@@ -128,7 +128,7 @@ func (o Options) overlay(agent string) image.Files {
 const slotWindow = "64M"
 
 // qemuArgs is QEMU's command line; file descriptors 3 and 4 are QMP and the
-// agent's serial line.
+// agent's serial line, 5 is the initrd.
 func (o Options) qemuArgs(kernel, initrd string) []string {
 	mem := fmt.Sprintf("%dM", o.MemMB)
 	args := []string{

@@ -62,11 +62,11 @@ func start(ctx context.Context, opt Options) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(initrd) // QEMU has read it by the time the agent greets
+	defer initrd.Close()
 
 	run, kill := context.WithTimeout(context.WithoutCancel(ctx), opt.Limit)
 	v := &VM{opt: opt, kill: kill, used: len(opt.HCAs), ended: make(chan struct{})}
-	cmd := exec.CommandContext(run, qemu[0], append(qemu[1:], opt.qemuArgs(kernel.Image, initrd)...)...)
+	cmd := exec.CommandContext(run, qemu[0], append(qemu[1:], opt.qemuArgs(kernel.Image, "/dev/fd/5")...)...)
 	cmd.Stdout, cmd.Stderr = &v.console, &v.console
 	qmpConn, qmpFile, err := socketPair("qmp")
 	if err != nil {
@@ -76,7 +76,7 @@ func start(ctx context.Context, opt Options) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.ExtraFiles = []*os.File{qmpFile, agentFile}
+	cmd.ExtraFiles = []*os.File{qmpFile, agentFile, initrd}
 	// The machine must not outlive the test: it gets a process group to be
 	// killed by, and dies with the thread that started it, see below.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -184,40 +184,43 @@ func (c *console) String() string {
 	return c.b.String()
 }
 
-// writeInitrd writes the guest's packed file system followed by the machine's
-// own part; the kernel unpacks them one over the other.
-func writeInitrd(ctx context.Context, cache *image.Cache, opt Options) (path string, err error) {
+// writeInitrd returns a file without a name that holds the guest's packed file
+// system followed by the machine's own part; the kernel unpacks them one over
+// the other.
+func writeInitrd(ctx context.Context, cache *image.Cache, opt Options) (*os.File, error) {
 	base, err := cache.Initramfs(ctx, opt.guest())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	agent, err := buildAgent()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	out, err := os.CreateTemp("", "ibup-initrd-")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer func() {
-		err = errors.Join(err, out.Close())
-		if err != nil {
-			os.Remove(out.Name())
-		}
-	}()
+	if err := errors.Join(os.Remove(out.Name()), concatenate(out, base, opt.overlay(agent))); err != nil {
+		out.Close()
+		return nil, err
+	}
+	return out, nil
+}
+
+func concatenate(out *os.File, base string, over image.Files) error {
 	in, err := os.Open(base)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer in.Close()
 	n, err := out.ReadFrom(in)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if _, err := out.Write(make([]byte, -n&511)); err != nil {
-		return "", err
+	if _, err := out.Write(make([]byte, -n&3)); err != nil { // archives begin at multiples of four
+		return err
 	}
-	return out.Name(), opt.overlay(agent).WriteCPIO(out)
+	return over.WriteCPIO(out)
 }
 
 // buildAgent compiles the guest's agent, once per process.

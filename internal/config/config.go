@@ -18,6 +18,9 @@ type Set struct {
 	StandAside bool
 	// Debug is ibup.debug: 0 quiet, 1 steps, 2 every observation.
 	Debug int
+	// Refused are the interfaces that have a file or settings with errors and so
+	// are not in Interfaces: nothing of what was asked for them is done.
+	Refused []string
 }
 
 // Config is what one interface shall be.
@@ -30,13 +33,17 @@ type Config struct {
 	Verify   Verify
 	Fallback Fallback
 	Boot     Boot
-	// Origin tells for each "Section.Key" that is not a default where its value
-	// came from.
-	Origin map[string]Origin
+	// DracutOwnsAddress: this is the initramfs and dracut's ip= names the
+	// interface. Then dracut gives the address, Network and Verify are empty, and
+	// ibup delivers a link that is ready.
+	DracutOwnsAddress bool
+	// Origin tells for each "Section.Key" that is not a default where its values
+	// came from, one entry for each value.
+	Origin map[string][]Origin
 }
 
-// Origin is where a value came from: a file and line, or the kernel command
-// line (File "/proc/cmdline", Line 0).
+// Origin is where a value came from: a file of the machine (without root) and
+// a line, or the kernel command line (File "/proc/cmdline", Line 0).
 type Origin struct {
 	File string
 	Line int
@@ -73,8 +80,11 @@ type IPoIB struct {
 // Network is the interface's addressing.
 type Network struct {
 	Addresses []netip.Prefix // address and prefix length, in the file's order
-	Gateway   netip.Addr     // invalid: none
-	Routes    []Route
+	// AddressFrom is where more addresses were looked up, "hosts:-ib0/24" or
+	// "table:/etc/ibup/nodes"; they are in Addresses, behind the file's own.
+	AddressFrom string
+	Gateway     netip.Addr // invalid: none
+	Routes      []Route
 }
 
 // Route is one route. Via may be invalid (on-link); Dev is "" for "this

@@ -107,7 +107,7 @@ func (s *session) run(ctx context.Context) error {
 	for m := range s.requests { // until the receiver has noticed
 		m.CloseFDs()
 	}
-	if e := <-received; err == nil && !errors.Is(e, io.EOF) {
+	if e := <-received; err == nil {
 		err = e
 	}
 	if s.attached {
@@ -115,7 +115,16 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.irqs.release()
 	s.mem.removeAll()
+	if hasLeft(err) {
+		return nil
+	}
 	return err
+}
+
+// hasLeft tells the end of a client from its misdeeds. It may go without
+// having read all replies.
+func hasLeft(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
 // receive sorts what comes in into requests and replies, until it ends.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,20 +102,33 @@ func (c *Client) access(m *wire.Message) ([]byte, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, k := range c.kept {
-		if a.Addr < k.addr || a.Count > uint64(len(k.data)) || a.Addr-k.addr > uint64(len(k.data))-a.Count {
-			continue
-		}
-		at := k.data[a.Addr-k.addr:][:a.Count]
-		switch {
-		case m.Command == wire.DMARead:
-			return wire.Encode(a, at), nil
-		case m.Command == wire.DMAWrite && uint64(len(data)) == a.Count:
-			copy(at, data)
-			return wire.Encode(a), nil
-		}
+	at := c.find(a)
+	switch {
+	case at != nil && m.Command == wire.DMARead:
+		return wire.Encode(a, at), nil
+	case at != nil && m.Command == wire.DMAWrite && uint64(len(data)) == a.Count:
+		copy(at, data)
+		return wire.Encode(a), nil
 	}
 	return nil, fmt.Errorf("command %d at %#x+%#x", m.Command, a.Addr, a.Count)
+}
+
+// find returns the kept memory of an access, nil if there is none.
+func (c *Client) find(a wire.DMAAccess) []byte {
+	for _, k := range c.kept {
+		if size := uint64(len(k.data)); a.Addr >= k.addr && a.Count <= size && a.Addr-k.addr <= size-a.Count {
+			return k.data[a.Addr-k.addr:][:a.Count]
+		}
+	}
+	return nil
+}
+
+// Kept returns a copy of n bytes of memory given to KeepMemory, nil if it is
+// none.
+func (c *Client) Kept(addr uint64, n int) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.find(wire.DMAAccess{Addr: addr, Count: uint64(n)}))
 }
 
 func (c *Client) call(cmd wire.Command, payload []byte, fds ...int) ([]byte, error) {
@@ -176,7 +190,7 @@ func mapping(addr, size, offset uint64, writable bool) []byte {
 }
 
 // KeepMemory maps p for the device without a descriptor: the server asks for
-// each access. p belongs to the client until it is closed.
+// each access. p belongs to the client until it is closed; Kept looks into it.
 func (c *Client) KeepMemory(addr uint64, p []byte, writable bool) error {
 	c.mu.Lock()
 	c.kept = append(c.kept, keptMemory{addr, p})
@@ -344,6 +358,13 @@ func (i *Interrupt) Count() (uint64, error) {
 		return 0, nil
 	}
 	return binary.NativeEndian.Uint64(b[:]), err
+}
+
+// Fill makes the counter as full as it gets: writes to it that wait do not
+// end before the next Wait or Count.
+func (i *Interrupt) Fill() error {
+	_, err := unix.Write(i.fd, binary.NativeEndian.AppendUint64(nil, 1<<64-2))
+	return err
 }
 
 // Close closes this end of the vector.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,8 +41,8 @@ func (m *Message) CloseFDs() {
 	m.FDs = nil
 }
 
-// Receive returns the next message. It is io.EOF when the peer has left
-// between two messages.
+// Receive returns the next message. The error wraps io.EOF when the peer has
+// left between two messages.
 func (c *Conn) Receive() (_ *Message, err error) {
 	m := &Message{}
 	defer func() {
@@ -53,7 +54,7 @@ func (c *Conn) Receive() (_ *Message, err error) {
 	for n := 0; n < HeaderSize; {
 		// Descriptors come with the first byte of the sender's write.
 		k, err := c.readWithFDs(head[n:], m)
-		if n += k; err == io.EOF && n > 0 {
+		if n += k; n > 0 && errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -72,10 +73,9 @@ func (c *Conn) Receive() (_ *Message, err error) {
 		return nil, fmt.Errorf("%w: command %d is neither request nor reply (flags %#x)", ErrMalformed, m.Command, m.Flags)
 	}
 	m.Payload = make([]byte, size-HeaderSize)
-	if _, err := io.ReadFull(c.conn, m.Payload); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
+	if _, err := io.ReadFull(c.conn, m.Payload); errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	} else if err != nil {
 		return nil, err
 	}
 	return m, nil

@@ -18,6 +18,8 @@ func (r *Reader) devices(ctx context.Context, s *Snapshot) error {
 	if err != nil {
 		s.gap("InfiniBand devices", err)
 	}
+	before := r.ports
+	r.ports = map[portKey]*portMemory{} // forgets ports that are gone
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -43,7 +45,10 @@ func (r *Reader) devices(ctx context.Context, s *Snapshot) error {
 			if err != nil || num < 1 {
 				continue
 			}
-			d.Ports = append(d.Ports, r.port(s, name, num))
+			key := portKey{name, d.NodeGUID, num}
+			p, m := r.port(s, key, before[key])
+			d.Ports = append(d.Ports, p)
+			r.ports[key] = m
 		}
 		slices.SortFunc(d.Ports, func(a, b Port) int { return a.Num - b.Num })
 		s.IB = append(s.IB, d)
@@ -56,11 +61,32 @@ func (r *Reader) devices(ctx context.Context, s *Snapshot) error {
 // port is left out.
 const slow = 2 * time.Second
 
-// port reads one port. Most attributes cost the driver firmware commands.
-func (r *Reader) port(s *Snapshot, dev string, num int) Port {
-	dir := fmt.Sprintf("%s/%s/ports/%d", ibClass, dev, num)
-	what := fmt.Sprintf("port %s/%d", dev, num)
-	p := Port{Num: num}
+// portKey is a port of one piece of hardware; another card may get the name.
+type portKey struct {
+	device   string
+	nodeGUID uint64
+	num      int
+}
+
+// portMemory is what a reader remembers of a port between snapshots. On a live
+// machine each attribute is half a dozen firmware commands, each P_Key is one, and
+// the bring-up loop takes many snapshots: most of a port is read anew only when its
+// state has changed or some time has passed.
+type portMemory struct {
+	port Port
+	at   time.Time // of the last full reading
+	used int       // P_Key entries up to the last one in use
+	size int
+}
+
+// stale is how old a remembered LID or rate may be.
+const stale = 5 * time.Second
+
+// port reads one port, given what is remembered of it, nil when nothing is. It
+// returns what to remember for the next time.
+func (r *Reader) port(s *Snapshot, key portKey, m *portMemory) (Port, *portMemory) {
+	dir := fmt.Sprintf("%s/%s/ports/%d", ibClass, key.device, key.num)
+	what := fmt.Sprintf("port %s/%d", key.device, key.num)
 	gone := false
 	attr := func(name string) string {
 		if gone {
@@ -76,53 +102,56 @@ func (r *Reader) port(s *Snapshot, dev string, num int) Port {
 		}
 		return text
 	}
+	state := afterColon(attr("state"))
+	if r.live && m != nil && m.port.State == state && time.Since(m.at) < stale {
+		p := m.port
+		if state == "DOWN" { // the only state with more than one physical state
+			p.PhysState = afterColon(attr("phys_state"))
+		}
+		if !gone {
+			p.PKeys = r.pkeys(dir, m)
+		}
+		m.port = p
+		return p, m
+	}
+	p := Port{Num: key.num, State: state}
 	p.LinkLayer = attr("link_layer")
-	p.State = afterColon(attr("state"))
 	p.PhysState = afterColon(attr("phys_state"))
 	p.LID = parseLID(attr("lid"))
 	p.SMLID = parseLID(attr("sm_lid"))
 	p.Rate = attr("rate")
 	if gone {
-		return p
+		return p, nil
 	}
 	// An invalid entry of the table reads EINVAL: no GUID then.
 	p.GUID, _ = parseGUID(r.tree.text(dir, "gids/0"))
-	p.PKeys = r.pkeys(dir, p.State)
-	return p
-}
-
-// keyWindow is what is remembered of a port's P_Key table between snapshots.
-type keyWindow struct {
-	state string // of the port when the whole table was read
-	used  int    // entries up to the last one in use
-	size  int
-}
-
-// pkeys reads a port's P_Key table without its empty entries. Each of the
-// usually 128 entries is a firmware command, so the whole table is read only at
-// first and when the port has changed its state. In between it is the used part
-// and spare entries behind it: a subnet manager fills the table from the front.
-func (r *Reader) pkeys(dir, state string) []uint16 {
-	const spare = 8
-	w, known := r.keys[dir]
-	if !known || w.state != state {
-		names, err := r.tree.list(dir, "pkeys")
-		if err != nil || len(names) == 0 {
-			return nil
-		}
-		w = keyWindow{state: state, used: len(names), size: len(names)}
+	names, err := r.tree.list(dir, "pkeys")
+	if err != nil {
+		s.gap(what+": pkeys", err)
 	}
+	m = &portMemory{at: time.Now(), used: len(names), size: len(names)}
+	p.PKeys = r.pkeys(dir, m)
+	m.port = p
+	return p, m
+}
+
+// pkeys reads a port's P_Key table without its empty entries: the part that was in
+// use and what follows it up to two empty entries in a row, since a subnet manager
+// fills the table from the front.
+func (r *Reader) pkeys(dir string, m *portMemory) []uint16 {
 	var keys []uint16
-	limit, used := min(w.used+spare, w.size), 0
-	for i := range limit {
+	used := 0
+	for i, empty := 0, 0; i < m.size && (i < m.used || empty < 2); i++ {
 		key := uint16(r.tree.uint(16, dir, "pkeys", strconv.Itoa(i)))
-		if key != 0 {
-			keys = append(keys, key)
-			used = i + 1
+		if key == 0 {
+			empty++
+			continue
 		}
+		empty = 0
+		keys = append(keys, key)
+		used = i + 1
 	}
-	w.used = used
-	r.keys[dir] = w
+	m.used = used
 	return keys
 }
 

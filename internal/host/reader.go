@@ -15,10 +15,11 @@ import (
 // remembers what it has read of the kernel log, so that a second snapshot costs
 // only what is new.
 type Reader struct {
-	tree tree
-	net  NetReader
-	log  kernelLog
-	keys map[string]keyWindow // per IB port: see pkeys
+	tree  tree
+	net   NetReader
+	log   kernelLog
+	live  bool // reading a port costs the firmware something
+	ports map[portKey]*portMemory
 }
 
 // Files of a captured machine that hold what has no file on a live one. They are
@@ -31,8 +32,9 @@ const (
 // New returns a reader of the machine below root: "/" is this one, with netlink
 // and /dev/kmsg; any other directory is a captured one.
 func New(root string) *Reader {
-	r := &Reader{tree: tree{root: root}, keys: map[string]keyWindow{}}
+	r := &Reader{tree: tree{root: root}}
 	if root == "/" {
+		r.live = true
 		r.net = Netlink{}
 		r.log.open = openKmsg
 	} else {

@@ -216,9 +216,10 @@ func TestReadEightHCAs(t *testing.T) {
 	}
 }
 
-// TestReadPKeysAsTheyChange has the second reading look at the used part of the
-// table and a little beyond, and at all of it when the port changes.
-func TestReadPKeysAsTheyChange(t *testing.T) {
+// TestReadPortAsItChanges has the second reading of a live port look at its state,
+// the used part of the P_Key table and a little beyond, and at all of it when the
+// port changes.
+func TestReadPortAsItChanges(t *testing.T) {
 	const port = "[sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0/ports/1]\n"
 	var empty strings.Builder
 	empty.WriteString(port)
@@ -228,7 +229,8 @@ func TestReadPKeysAsTheyChange(t *testing.T) {
 	root := hosttest.Tree(t, text(t, "el7"), empty.String(), port+"pkeys/100: 0x8064")
 	r := New(root)
 	defer r.Close()
-	keys := func(patch string) []uint16 {
+	r.live = true
+	next := func(patch string) Port {
 		t.Helper()
 		if err := hosttest.Write(root, patch); err != nil {
 			t.Fatal(err)
@@ -237,13 +239,34 @@ func TestReadPKeysAsTheyChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.IB[0].Ports[0].PKeys
+		return s.IB[0].Ports[0]
 	}
+	keys := func(patch string) []uint16 { t.Helper(); return next(port + patch).PKeys }
 	same(t, "at first", keys(""), []uint16{0xffff, 0x8001, 0x8064})
-	same(t, "removed", keys(port+"pkeys/100: 0x0000"), []uint16{0xffff, 0x8001})
-	same(t, "added in front", keys(port+"pkeys/1: 0x8002"), []uint16{0xffff, 0x8002, 0x8001})
-	same(t, "added behind", keys(port+"pkeys/5: 0x8003"), []uint16{0xffff, 0x8002, 0x8001, 0x8003})
-	same(t, "far away", keys(port+"pkeys/100: 0x8064\nstate: 2: INIT"), []uint16{0xffff, 0x8002, 0x8001, 0x8003, 0x8064})
+	same(t, "removed", keys("pkeys/100: 0x0000"), []uint16{0xffff, 0x8001})
+	same(t, "added in front", keys("pkeys/1: 0x8002"), []uint16{0xffff, 0x8002, 0x8001})
+	same(t, "added behind", keys("pkeys/3: 0x8003\npkeys/4: 0x8004\npkeys/6: 0x8006"), []uint16{0xffff, 0x8002, 0x8001, 0x8003, 0x8004, 0x8006})
+	same(t, "far away, with a change", keys("pkeys/100: 0x8064\nstate: 1: DOWN\nphys_state: 3: Disabled"),
+		[]uint16{0xffff, 0x8002, 0x8001, 0x8003, 0x8004, 0x8006, 0x8064})
+	if p := next(port + "phys_state: 2: Polling"); p.State != "DOWN" || p.PhysState != "Polling" {
+		t.Errorf("cable plugged: %+v", p)
+	}
+	if p := next(port + "lid: 0x9\nstate: 4: ACTIVE\nphys_state: 5: LinkUp"); p.LID != 9 || p.PhysState != "LinkUp" || p.Rate == "" || p.GUID == 0 {
+		t.Errorf("active again: %+v", p)
+	}
+	if p := next(port + "lid: 0xa"); p.LID != 9 || p.Num != 1 || p.LinkLayer != "InfiniBand" {
+		t.Errorf("remembered: %+v", p)
+	}
+	for _, m := range r.ports {
+		m.at = m.at.Add(-stale)
+	}
+	if p := next(""); p.LID != 10 {
+		t.Errorf("after a while: %+v", p)
+	}
+	r.live = false
+	if p := next(port + "lid: 0xb"); p.LID != 11 {
+		t.Errorf("captured: %+v", p)
+	}
 }
 
 func TestReadNoMachine(t *testing.T) {

@@ -3,11 +3,15 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-var noAddr netip.Addr
+var (
+	noAddr      netip.Addr
+	leadingZero = regexp.MustCompile(`^([0-9]+\.)*0[0-9]+(\.[0-9]+)*$`)
+)
 
 // parseInterfaceAddress takes an address with prefix length that an interface
 // can have.
@@ -63,7 +67,7 @@ func parseBits(a netip.Addr, addr, length string) (int, *fault) {
 			}
 		}
 	}
-	return 0, bad("write "+addr+example(a), "%q is no prefix length", length)
+	return 0, bad("write the network's, such as "+addr+example(a), "%q is no prefix length", length)
 }
 
 func family(a netip.Addr) int {
@@ -86,6 +90,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 func parseHost(v string) (netip.Addr, *fault) {
 	a, err := netip.ParseAddr(v)
 	switch {
+	case err != nil && leadingZero.MatchString(v):
+		return noAddr, bad("write it without zeros in front of a number, which some programs take for octal", "%q is no address", v)
 	case err != nil && strings.Contains(v, "/"):
 		return noAddr, bad("write it without the prefix length", "%q is no address", v)
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // setting is ibup.KEY=VALUE or ibup.IFACE.KEY=VALUE.
@@ -105,6 +106,8 @@ func readSetting(all []key, name string, a word) setting {
 		s.fault = bad(correctArg(all, s.iface, arg), "unknown argument")
 	case !a.valued:
 		s.fault = bad("write "+a.key+"="+s.key.syntax, "has no value")
+	case strings.ContainsFunc(a.value, control) || !utf8.ValidString(a.value):
+		s.fault = bad("write "+a.key+"="+s.key.syntax, "has an invisible character")
 	case a.open:
 		s.fault = bad(`close it with "`, "a quote is not closed: all that follows belongs to the value")
 	}

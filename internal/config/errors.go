@@ -75,7 +75,16 @@ func (o Origin) String() string {
 type fault struct{ msg, hint string }
 
 func bad(hint, format string, args ...any) *fault {
-	return &fault{fmt.Sprintf(format, args...), hint}
+	return &fault{fit(fmt.Sprintf(format, args...)), fit(hint)}
+}
+
+// fit keeps a text that quotes an absurd value within a few lines of a console.
+func fit(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // nearest is the word of a list that was probably meant, or "".

@@ -22,7 +22,7 @@ func parseFrom(v string) (string, *fault) {
 	switch kind {
 	case "hosts":
 		name, length, found := strings.Cut(arg, "/")
-		if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-._") != "" {
+		if !isName(name) {
 			return "", bad(hint, "%s is no end of a host name", quote(name))
 		}
 		if !found {
@@ -33,12 +33,25 @@ func parseFrom(v string) (string, *fault) {
 		}
 		return v, nil
 	case "table":
-		if !path.IsAbs(arg) {
+		if !path.IsAbs(arg) || path.Clean(arg) != arg {
 			return "", bad("write the whole path, such as AddressFrom=table:/etc/ibup/nodes", "%s is no absolute path", quote(arg))
 		}
 		return v, nil
 	}
 	return "", bad(hint, "%s is unknown", quote(v))
+}
+
+func isName(s string) bool {
+	return strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-._") == ""
+}
+
+// lookupFile is the file that an AddressFrom= value is looked up in.
+func lookupFile(v string) string {
+	kind, arg, _ := strings.Cut(v, ":")
+	if kind == "hosts" {
+		return hostsFile
+	}
+	return path.Clean("/" + arg)
 }
 
 // hostname is the node's name and where it was found.
@@ -60,6 +73,9 @@ func (t tree) hostname(given string, words []word) hostname {
 		if generic := name == "(none)" || strings.HasPrefix(name, "localhost"); found.name == "" && !generic {
 			found = hostname{name, file}
 		}
+	}
+	if !isName(found.name) {
+		return hostname{}
 	}
 	return found
 }
@@ -88,9 +104,8 @@ func (t tree) resolve(c *Config, h hostname) *Error {
 		return fail(at, bad("write the node's name to /etc/hostname", "the node has no name to look up"))
 	}
 	kind, arg, _ := strings.Cut(v, ":")
-	file, names, bits := arg, h.candidates(""), ""
+	file, names, bits := lookupFile(v), h.candidates(""), ""
 	if kind == "hosts" {
-		file = hostsFile
 		var suffix string
 		suffix, bits, _ = strings.Cut(arg, "/")
 		names = h.candidates(suffix)
@@ -159,7 +174,7 @@ func lookup(text string, names []string, bits string) (found []netip.Prefix, f *
 		case found == nil:
 			found, line = here, no
 		case bits == "" || found[0] != here[0]:
-			return nil, bad("keep one of the two", "%s was there already, on line %d", name[0], line), no
+			return nil, bad("keep one of the two", "%s is there already on line %d", name[0], line), no
 		}
 	}
 	return found, nil, line

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 )
@@ -199,11 +200,12 @@ func (l *loader) finish() {
 		}
 		good = append(good, &d.Config)
 	}
-	for _, c := range good {
+	for _, d := range good {
+		c := *d
 		if _, named := l.wishes.dracut[c.Name]; named && l.tree.initramfs() {
-			leaveToDracut(c)
+			leaveToDracut(&c)
 		}
-		l.set.Interfaces = append(l.set.Interfaces, *c)
+		l.set.Interfaces = append(l.set.Interfaces, c)
 	}
 	slices.SortStableFunc(l.set.Interfaces, func(a, b Config) int {
 		return free(a) - free(b)
@@ -223,6 +225,7 @@ func free(c Config) int {
 func leaveToDracut(c *Config) {
 	c.DracutOwnsAddress = true
 	c.Network, c.Verify = Network{}, Verify{}
+	c.Origin = maps.Clone(c.Origin)
 	for _, k := range keys() {
 		if k.section == "Network" || k.section == "Verify" {
 			delete(c.Origin, k.id())

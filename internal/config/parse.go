@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -80,9 +81,10 @@ func (p *parser) raw(data []byte) []rawLine {
 		}
 		switch {
 		case len(line) > maxLine:
-			p.fail("", "", "the line has %d bytes, at most %d are read", len(line), maxLine)
-		case bytes.IndexByte(line, 0) >= 0:
-			p.fail("", "", "a NUL byte at column %d: the file is damaged or no text", bytes.IndexByte(line, 0)+1)
+			p.fail("", "make it shorter", "the line has %d bytes, at most %d are read", len(line), maxLine)
+		case bytes.IndexFunc(line, control) >= 0:
+			i := bytes.IndexFunc(line, control)
+			p.fail("", "write the line anew", "an invisible character (0x%02x) at column %d: the file is damaged or no text", line[i], i+1)
 		case !utf8.Valid(line):
 			p.fail("", "save it as UTF-8", "is not UTF-8")
 		default:
@@ -91,6 +93,9 @@ func (p *parser) raw(data []byte) []rawLine {
 	}
 	return out
 }
+
+// control finds what no text has and what must not get to a terminal.
+func control(r rune) bool { return unicode.IsControl(r) && r != '\t' }
 
 func (p *parser) statement(s string) {
 	switch {
@@ -121,7 +126,7 @@ func (p *parser) header(s string) {
 		return
 	}
 	if first, twice := p.sections[name]; twice {
-		p.fail("", "write its keys below that one", "[%s] was there already, on line %d", name, first)
+		p.fail("", "write its keys below that one", "[%s] is there already on line %d", name, first)
 	} else {
 		p.sections[name] = p.line
 	}
@@ -149,7 +154,7 @@ func (p *parser) setting(s string) {
 		return
 	}
 	if first, twice := p.lines[k.id()]; twice && !k.list {
-		p.fail(k.id(), "keep one of the two", "was set already, on line %d", first)
+		p.fail(k.id(), "keep one of the two", "is set already on line %d", first)
 		return
 	}
 	p.lines[k.id()] = p.line

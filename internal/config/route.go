@@ -45,14 +45,10 @@ func everywhere(like netip.Addr) netip.Prefix {
 // order.
 func parseRoute(v string) (r Route, f *fault) {
 	words := strings.Fields(v)
-	if len(words) == 0 {
-		return r, bad("write Route="+routeSyntax, "no destination")
+	if len(words) == 0 || routeWord(words[0]) == nil {
+		return r, bad("write Route="+routeSyntax, "has no destination")
 	}
 	dest := words[0]
-	if dest == "to" && len(words) > 1 {
-		words = words[1:]
-		dest = words[0]
-	}
 	seen := map[string]bool{}
 	for i := 1; i < len(words); i += 2 {
 		w := words[i]
@@ -72,7 +68,7 @@ func parseRoute(v string) (r Route, f *fault) {
 			r.Via, f = parseHost(arg)
 		case "dev":
 			if r.Dev = arg; !validName(arg) || arg == "lo" {
-				f = bad("write Route="+routeSyntax, "%q is no interface for a route", arg)
+				f = bad("write dev with a network interface of at most 15 letters, such as dev eno1", "%q is no interface for a route", arg)
 			}
 		case "metric":
 			n, err := strconv.ParseUint(arg, 10, 32)

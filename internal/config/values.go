@@ -109,15 +109,7 @@ func parsePKey(v string) (uint16, *fault) {
 		if !isHex(v) || len(v) > 5 {
 			return 0, bad("write 0x and four hexadecimal digits, such as PKey=0x8001", "%q is no P_Key", v)
 		}
-		hex, _ := strconv.ParseUint(v, 16, 32)
-		hint := fmt.Sprintf("write PKey=0x%04x", (hex|fullMember)&0xffff)
-		if dec, err := strconv.ParseUint(v, 10, 16); err == nil {
-			if hex > 0xffff {
-				hint = fmt.Sprintf("write PKey=0x%04x", dec|fullMember)
-			}
-			return 0, bad(hint, "%s can be read as decimal (0x%04x) or hexadecimal (0x%04x)", v, dec, hex)
-		}
-		return 0, bad(hint, "%s has no 0x in front", v)
+		return 0, ambiguousPKey(v)
 	}
 	n, err := strconv.ParseUint(digits, 16, 64)
 	switch {
@@ -131,6 +123,24 @@ func parsePKey(v string) (uint16, *fault) {
 		return 0, bad(fmt.Sprintf("write PKey=0x%04x", n|fullMember), "%s lacks the full-membership bit 0x8000, which IPoIB always uses", v)
 	}
 	return uint16(n), nil
+}
+
+// ambiguousPKey guesses what digits without 0x in front were meant to be.
+func ambiguousPKey(v string) *fault {
+	hex, _ := strconv.ParseUint(v, 16, 32)
+	guess := (hex | fullMember) & 0xffff
+	dec, err := strconv.ParseUint(v, 10, 16)
+	if err == nil && hex > 0xffff {
+		guess = dec | fullMember
+	}
+	hint := fmt.Sprintf("write PKey=0x%04x", guess)
+	switch {
+	case guess == fullMember:
+		return bad("leave PKey= out for the parent interface, or write a partition such as PKey=0x8001", "%s is no partition", v)
+	case err == nil:
+		return bad(hint, "%s can be read as decimal (0x%04x) or hexadecimal (0x%04x)", v, dec, hex)
+	}
+	return bad(hint, "%s has no 0x in front", v)
 }
 
 func parseMode(v string) (Mode, *fault) {

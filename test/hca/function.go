@@ -23,6 +23,7 @@ func (h *HCA) enableHCA(r *request) Status {
 	}
 	if h.port != nil {
 		h.port.FirmwareStart()
+		h.port.SetCapMask(defaultCapMask)
 	}
 	h.refresh()
 	h.fw.link = h.info.Link

@@ -142,6 +142,7 @@ func (h *HCA) Connect(port FabricPort) {
 	if port == nil {
 		h.unplugged()
 	} else {
+		port.SetCapMask(defaultCapMask)
 		h.info = port.Info()
 	}
 	h.portEvents(fabric.ChangeState | fabric.ChangeLID | fabric.ChangePKeys)

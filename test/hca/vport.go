@@ -11,6 +11,11 @@ import (
 // subnetTimeout is PortInfo.SubnetTimeOut: 4.096 us * 2^18, about a second.
 const subnetTimeout = 18
 
+// defaultCapMask is PortInfo.CapabilityMask as a ConnectX-5 has it before
+// anybody adds to it: traps, SL mapping, system image GUID, cable information,
+// extended speeds, CapabilityMask2, vendor class, notices, client reregistration.
+const defaultCapMask = 0x2650e848
+
 // ownVport refuses queries for the virtual ports of other functions.
 func (h *HCA) ownVport(r *request) bool {
 	if vportOther.is(r.in) {

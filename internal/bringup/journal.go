@@ -120,9 +120,9 @@ func (j *Journal) Watching() bool {
 	return len(j.Runs) > 0 && j.Runs[len(j.Runs)-1].Watches
 }
 
-// alive tells whether the run that wrote the journal is still at it: a verdict
+// Alive tells whether the run that wrote the journal is still at it: a verdict
 // that an earlier process left behind is not the answer of this one.
-func (j *Journal) alive() bool {
+func (j *Journal) Alive() bool {
 	if len(j.Runs) == 0 {
 		return false
 	}

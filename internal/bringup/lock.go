@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes an interface's lock without waiting. False: another process has it.
+// Lock takes an interface's lock without waiting. False: another process has it.
 // The kernel lets it go when the process ends, however it ends.
-func (s Store) lock(iface string) (release func(), ok bool, err error) {
+func (s Store) Lock(iface string) (release func(), ok bool, err error) {
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return nil, false, err
 	}
@@ -37,7 +37,7 @@ func (s Store) lock(iface string) (release func(), ok bool, err error) {
 // has it: then release is nil and the journal has the verdict. One who will watch
 // over the interface does not go away on the verdict of one who will not.
 func (s Store) Acquire(ctx context.Context, iface string, watch bool) (release func(), j *Journal, err error) {
-	if release, ok, err := s.lock(iface); err != nil || ok {
+	if release, ok, err := s.Lock(iface); err != nil || ok {
 		return release, nil, err
 	}
 	changed, stop, err := watchDir(s.Dir)
@@ -46,11 +46,11 @@ func (s Store) Acquire(ctx context.Context, iface string, watch bool) (release f
 	}
 	defer stop()
 	for {
-		release, ok, err := s.lock(iface)
+		release, ok, err := s.Lock(iface)
 		if err != nil || ok {
 			return release, nil, err
 		}
-		if j, err := s.Read(iface); err == nil && j.alive() && j.Verdict != Pending && (!watch || j.Watching() || j.Verdict == IsUp) {
+		if j, err := s.Read(iface); err == nil && j.Alive() && j.Verdict != Pending && (!watch || j.Watching() || j.Verdict == IsUp) {
 			return nil, j, nil
 		}
 		// The end of a process without a verdict makes no event here.

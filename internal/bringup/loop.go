@@ -171,6 +171,8 @@ func (r *run) open() {
 	// Every run tries and proves anew.
 	r.state.Facts.Verdict, r.state.Facts.Attempts, r.state.Facts.Verified = Pending, nil, nil
 	r.state.Deadline = r.begin + r.cfg.Boot.Timeout
+	// What was seen while another process was at it is no basis.
+	r.fresh = r.Observer.Refresh()
 	r.write()
 	r.Notify(r.cfg.Name, "starting", false)
 }

@@ -281,3 +281,29 @@ func inUse(c config.Config, s host.Snapshot) Place {
 	}
 	return named
 }
+
+// MeantFor are the interfaces of a set that a PCI function may concern: those that
+// are on one of its ports, and those whose port is not known yet.
+func MeantFor(bdf string, set []config.Config, s host.Snapshot, held map[string]Place) []config.Config {
+	claims := Assign(set, s, held)
+	var out []config.Config
+	for _, c := range set {
+		on := slices.ContainsFunc(claims, func(k Claim) bool { return k.Name == c.Name && k.BDF == bdf })
+		open := (c.Match.PortGUID != 0 || c.Match.PCI == "" && c.Match.Device != "") && !matched(c.Match, s)
+		if on || open || c.Match.PortGUID == 0 && c.Match.PCI == bdf {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// matched tells whether a port that exists is the one that a GUID or a device's
+// name means.
+func matched(m config.Match, s host.Snapshot) bool {
+	return slices.ContainsFunc(s.IB, func(d host.IBDevice) bool {
+		if m.PortGUID == 0 {
+			return d.Name == m.Device
+		}
+		return slices.ContainsFunc(d.Ports, func(p host.Port) bool { return p.GUID == m.PortGUID })
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -120,7 +121,11 @@ type machine struct {
 
 func (b *bench) boot(o vm.Options) *machine {
 	b.t.Helper()
-	v, err := b.Boot(b.ctx, o)
+	return b.machine(b.Boot(b.ctx, o))
+}
+
+func (b *bench) machine(v *vm.VM, err error) *machine {
+	b.t.Helper()
 	if errors.Is(err, image.ErrNotSetUp) && os.Getenv("IBUP_CI") == "" {
 		b.t.Skip(err)
 	}
@@ -130,6 +135,22 @@ func (b *bench) boot(o vm.Options) *machine {
 	m := &machine{VM: v, b: b}
 	b.machines = append(b.machines, m)
 	return m
+}
+
+// bootAll boots machines side by side.
+func (b *bench) bootAll(options ...vm.Options) []*machine {
+	b.t.Helper()
+	vms, errs := make([]*vm.VM, len(options)), make([]error, len(options))
+	var wg sync.WaitGroup
+	for i, o := range options {
+		wg.Go(func() { vms[i], errs[i] = b.Boot(b.ctx, o) })
+	}
+	wg.Wait()
+	var ms []*machine
+	for i, v := range vms {
+		ms = append(ms, b.machine(v, errs[i]))
+	}
+	return ms
 }
 
 // sh runs a script in the guest and returns its output without the final
@@ -171,10 +192,64 @@ func (m *machine) until(limit time.Duration, script string) string {
 	return out
 }
 
+// file waits, in guest time, until a file exists and its contents match a
+// regular expression, and returns them. It costs the guest less than until.
+func (m *machine) file(limit time.Duration, match, path string, args ...any) string {
+	m.b.t.Helper()
+	got, err := m.WaitFile(m.b.ctx, fmt.Sprintf(path, args...), match, limit)
+	if err != nil {
+		m.b.t.Fatal(err)
+	}
+	return strings.TrimRight(got, "\n")
+}
+
+// gone waits, in guest time, until nothing exists at path.
+func (m *machine) gone(limit time.Duration, path string) {
+	m.b.t.Helper()
+	if err := m.WaitGone(m.b.ctx, path, limit); err != nil {
+		m.b.t.Fatal(err)
+	}
+}
+
 // carrier waits for an interface's carrier to be want, "0" or "1".
 func (m *machine) carrier(link, want string, limit time.Duration) {
 	m.b.t.Helper()
-	m.until(limit, fmt.Sprintf("test \"$(cat /sys/class/net/%s/carrier)\" = %s", link, want))
+	m.file(limit, "^"+want, "/sys/class/net/%s/carrier", link)
+}
+
+// noCarrier fails when an interface that is up has carrier now, or gains it
+// within the time that [carrierLimit] gives one that should.
+func (m *machine) noCarrier(link string) {
+	m.b.t.Helper()
+	if got := m.sh("cat /sys/class/net/%s/carrier", link); got != "0" {
+		m.b.t.Fatalf("carrier of %s = %s, want 0", link, got)
+	}
+	_, err := m.WaitFile(m.b.ctx, "/sys/class/net/"+link+"/carrier", "^1", carrierLimit)
+	switch {
+	case err == nil:
+		m.b.t.Fatalf("%s has carrier, must have none", link)
+	case m.b.ctx.Err() != nil:
+		m.b.t.Fatal(err)
+	}
+}
+
+// carrierLimit is, in guest time, how soon an interface has carrier once
+// nothing stands in the way.
+const carrierLimit = 5 * time.Second
+
+// port waits until an attribute of the HCA's port has a value.
+func (m *machine) port(attribute, value string) {
+	m.b.t.Helper()
+	m.file(time.Minute, "^"+regexp.QuoteMeta(value)+"\n", "/sys/class/infiniband/mlx5_0/ports/1/%s", attribute)
+}
+
+// kernelSays waits until a line of the kernel log matches a regular expression
+// and returns that line.
+func (m *machine) kernelSays(limit time.Duration, match string) string {
+	m.b.t.Helper()
+	out := m.until(limit, "dmesg | grep -E '"+match+"'")
+	line, _, _ := strings.Cut(out, "\n")
+	return line
 }
 
 // loadStack is the story's own way to ib0.

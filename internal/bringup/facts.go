@@ -124,7 +124,11 @@ func Record(f Facts, step Step, r Result, now time.Duration) Facts {
 			f.Refused = &ModeResult{Index: step.Index, Mode: step.To, Err: r.Err.Error()}
 		}
 	case Verify:
-		f.Verified = r.Verified
+		if f.Verified = r.Verified; r.Verified != nil {
+			v := *r.Verified
+			v.At = now
+			f.Verified = &v
+		}
 	case Install, Withdraw:
 		f.FallbackFiles = r.FallbackFiles
 		f.FilesTried = true

@@ -341,7 +341,7 @@ func errnoOf(err error) int {
 
 // waitFor tells what is waited for, when that is news.
 func (r *run) waitFor(step Step) {
-	news := r.reason == nil || r.reason.Code != step.Reason.Code || r.reason.Summary != step.Reason.Summary
+	news := r.reason == nil || r.reason.Code != step.Reason.Code
 	r.reason = step.Reason
 	r.journal.Reason = step.Reason
 	if !news {

@@ -87,6 +87,7 @@ func (a *app) up(ctx context.Context, c command, words []string) int {
 	set, bad := a.load()
 	if set.StandAside {
 		fmt.Fprintln(a.stderr, "ibup: standing aside, as the kernel command line says (ibup=0 or rd.ibup=0)")
+		a.ready()
 		return exitUp
 	}
 	snapshot, err := look(ctx)
@@ -100,6 +101,7 @@ func (a *app) up(ctx context.Context, c command, words []string) int {
 	code = exitUp
 	switch {
 	case len(chosen) == 0:
+		a.ready()
 	case o.dryRun:
 		code = a.dryRun(set, snapshot, chosen)
 	case !isRoot():
@@ -112,6 +114,10 @@ func (a *app) up(ctx context.Context, c command, words []string) int {
 	}
 	return code
 }
+
+// ready tells the service manager that there was nothing to do: a Type=notify
+// service that ends without READY=1 counts as failed.
+func (a *app) ready() { bringup.NewNotifier(a.env("NOTIFY_SOCKET"), nil).Set("", "", true) }
 
 // named picks the interfaces of a set by name; all when there are no names.
 func (a *app) named(set config.Set, names []string) ([]config.Config, int) {

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,7 +13,7 @@ func (c *Cache) guestFiles(ctx context.Context, g Guest) (Files, error) {
 	if g.Systemd {
 		return c.systemFiles()
 	}
-	return c.smallFiles(ctx, g.RDMACore)
+	return c.smallFiles(ctx, g)
 }
 
 // rdmaCoreRules are the rules that rdma-core adds to udev's own.
@@ -23,7 +24,7 @@ var rdmaCoreRules = []string{
 
 // smallFiles is the guest that boots fast: busybox, and Debian's udev, kmod,
 // iproute2 and ping.
-func (c *Cache) smallFiles(ctx context.Context, rdmaCore bool) (Files, error) {
+func (c *Cache) smallFiles(ctx context.Context, g Guest) (Files, error) {
 	root := c.guestTree()
 	t := skeleton()
 	// Busybox first: the real programs replace its own.
@@ -35,12 +36,22 @@ func (c *Cache) smallFiles(ctx context.Context, rdmaCore bool) (Files, error) {
 		t.Add("/usr/bin/"+a, File{Link: "busybox"})
 	}
 	programs := []string{
-		"usr/bin/busybox", "usr/bin/dash", "usr/bin/udevadm", "usr/bin/kmod", "usr/bin/ip", "usr/bin/ping", "usr/bin/arping",
+		"usr/bin/busybox", "usr/bin/dash", "usr/lib/systemd/systemd-sysctl", "usr/bin/udevadm", "usr/bin/kmod", "usr/bin/ip", "usr/bin/ping", "usr/bin/arping",
 		// Opened at run time by udevadm's kmod and blkid builtins.
 		"usr/lib/" + triplet + "/libkmod.so.2",
 	}
-	if rdmaCore {
+	if g.RDMACore {
 		programs = append(programs, "usr/lib/udev/rdma_rename")
+	}
+	if g.NFS {
+		programs = append(programs, "usr/sbin/mount.nfs", "usr/sbin/rpc.nfsd", "usr/sbin/rpc.mountd", "usr/sbin/exportfs",
+			"usr/sbin/sysctl") // its own rules call it
+		t.Add("/etc/netconfig", File{From: filepath.Join(root, "etc/netconfig")})
+		t.Add("/var/lib/nfs/v4recovery", File{Mode: fs.ModeDir})
+		t.Add("/etc/services", Text("sunrpc 111/tcp\nsunrpc 111/udp\nnfs 2049/tcp\nnfs 2049/udp\n"))
+		for _, f := range []string{"/etc/exports", "/var/lib/nfs/etab", "/var/lib/nfs/rmtab"} {
+			t.Add(f, Text(""))
+		}
 	}
 	for _, p := range programs {
 		delete(t, "/"+p)
@@ -56,7 +67,7 @@ func (c *Cache) smallFiles(ctx context.Context, rdmaCore bool) (Files, error) {
 	}
 	t.Add("/usr/sbin/ip", File{Link: "../bin/ip"})
 	t.Add("/usr/lib/systemd/systemd-udevd", File{Link: "../../bin/udevadm"})
-	if err := t.addRules(root, rdmaCore); err != nil {
+	if err := t.addRules(root, g.RDMACore); err != nil {
 		return nil, err
 	}
 	for _, f := range []string{"usr/lib/systemd/network/99-default.link", "usr/lib/modprobe.d/systemd.conf"} {

@@ -66,6 +66,7 @@ func serveSmall() error {
 	}
 	udevd := exec.Command("/usr/lib/systemd/systemd-udevd")
 	udevd.Stdout, udevd.Stderr = os.Stdout, os.Stderr
+	udevd.Env = append(os.Environ(), "SYSTEMD_LOG_LEVEL=notice", "SYSTEMD_LOG_COLOR=0")
 	if err := udevd.Start(); err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func (t tree) interfaces() (names []string, errs Errors) {
 			continue
 		}
 		if f := checkName(name); f != nil {
-			errs = append(errs, &Error{File: filepath.Join(Dir, e.Name()), Msg: f.msg, Hint: f.hint})
+			errs = append(errs, &Error{File: Dir + "/" + clip(e.Name()), Msg: f.msg, Hint: f.hint})
 			continue
 		}
 		names = append(names, name)

@@ -74,7 +74,7 @@ func (t tree) hostname(given string, words []word) hostname {
 			found = hostname{name, file}
 		}
 	}
-	if !isName(found.name) {
+	if found.name == "" || !isName(found.name) {
 		return hostname{}
 	}
 	return found
@@ -114,7 +114,7 @@ func (t tree) resolve(c *Config, h hostname) *Error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fail(at, bad("make it, or correct AddressFrom=", "%s does not exist", file))
 	} else if err != nil {
-		return fail(at, bad("", "%s: %s", file, err))
+		return fail(at, bad("correct AddressFrom=", "%s: %s", file, err))
 	}
 	found, f, line := lookup(string(data), names, bits)
 	switch {
@@ -152,7 +152,8 @@ func lookup(text string, names []string, bits string) (found []netip.Prefix, f *
 		name, values := fields[:1], fields[1:]
 		if bits != "" {
 			a, err := netip.ParseAddr(fields[0])
-			if n, _ := strconv.Atoi(bits); err != nil || a.Is4() != (n <= 32) {
+			// Debian writes the node's own name beside 127.0.1.1.
+			if n, _ := strconv.Atoi(bits); err != nil || a.IsLoopback() || a.Is4() != (n <= 32) {
 				continue
 			}
 			name, values = fields[1:], []string{fields[0] + "/" + bits}

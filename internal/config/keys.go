@@ -155,7 +155,7 @@ func (k *key) apply(c *Config, v string, from Origin) *fault {
 		return nil
 	}
 	if k.list && len(c.Origin[k.id()]) >= maxValues {
-		return bad("", "more than %d values", maxValues)
+		return bad("write fewer", "more than %d values", maxValues)
 	}
 	f := k.set(c, v)
 	switch {

@@ -22,7 +22,8 @@ var classes = map[fabric.LinkType]uint32{
 }
 
 // newConfig makes the configuration space of a function with the link type.
-func newConfig(c Config, link fabric.LinkType, g *gateway) (*pci.Config, error) {
+func newConfig(c Config, link fabric.LinkType) (*pci.Config, error) {
+	g := &gateway{}
 	f := pci.Function{
 		VendorID: c.VendorID, DeviceID: c.DeviceID,
 		SubsystemVendorID: vendorMellanox, SubsystemDeviceID: c.SubsystemID,

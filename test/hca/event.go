@@ -25,6 +25,7 @@ func (h *HCA) PortChanged(c fabric.Change) {
 func (h *HCA) portEvents(c fabric.Change) {
 	was := h.info.State
 	h.refresh()
+	h.showLink()
 	if h.info.State == fabric.StateDown && was != fabric.StateDown {
 		h.count.linkDowned++
 	}

@@ -41,6 +41,7 @@ func (h *HCA) disableHCA(*request) Status {
 		h.violation("DISABLE_HCA with objects left: %v", left)
 	}
 	h.fw.enabled, h.fw.initialized = false, false
+	h.showLink()
 	return StatusOK
 }
 

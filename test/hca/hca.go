@@ -93,7 +93,7 @@ func New(cfg Config) (*HCA, error) {
 	copy(h.desc[:], cfg.NodeDescription)
 	h.unplugged()
 	h.info.Link = cfg.Link
-	if h.conf, err = newConfig(cfg, cfg.Link, &gateway{}); err != nil {
+	if h.conf, err = newConfig(cfg, cfg.Link); err != nil {
 		return nil, fmt.Errorf("hca: %s: %w", cfg.Name, err)
 	}
 	h.fw = h.newFirmware()
@@ -184,17 +184,23 @@ func (h *HCA) Reset() {
 	h.reset()
 }
 
-// reset starts the firmware anew. The port's configured link type takes
-// effect, and with it the class code that a later look at the bus sees.
+// reset starts the firmware anew.
 func (h *HCA) reset() {
 	if h.fw.flusher != nil {
 		h.fw.flusher.Stop()
 	}
 	h.refresh()
-	if c, err := newConfig(h.cfg, h.info.Link, &gateway{}); err == nil { // New has made one like it
-		h.conf = c
-	}
+	h.conf.Reset()
 	h.fw = h.newFirmware()
+	h.showLink()
+}
+
+// showLink lets the class code follow the configured link type as long as no
+// driver works with the present one.
+func (h *HCA) showLink() {
+	if !h.fw.enabled {
+		h.conf.SetClass(classes[h.info.Link])
+	}
 }
 
 // refresh reads the port's state from the fabric.

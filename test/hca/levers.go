@@ -45,7 +45,8 @@ func (l *levers) take(op Opcode) *fault {
 
 // SetLinkType configures the port as InfiniBand or Ethernet, as mlxconfig
 // does: it takes effect when the firmware starts next, at a reset of the
-// function or at ENABLE_HCA.
+// function or at ENABLE_HCA. The class code follows as soon as no driver is
+// bound, so that a rescan of the bus sees it.
 func (h *HCA) SetLinkType(t fabric.LinkType) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,6 +56,7 @@ func (h *HCA) SetLinkType(t fabric.LinkType) error {
 		}
 	}
 	h.info.Link = t
+	h.showLink()
 	return nil
 }
 
@@ -68,10 +70,13 @@ func (h *HCA) SetInitializing(d time.Duration) {
 }
 
 // SetDead makes every read give all ones and every write vanish, as on a card
-// that no longer answers.
+// that no longer answers. One that comes back has started anew.
 func (h *HCA) SetDead(dead bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.levers.dead && !dead {
+		h.reset()
+	}
 	h.levers.dead = dead
 }
 

@@ -121,6 +121,14 @@ func put(p []byte, size int, v uint64) {
 // Reset is a conventional or function-level reset.
 func (c *Config) Reset() { c.data = c.initial }
 
+// SetClass changes the class code, which a card whose port takes on another
+// protocol does.
+func (c *Config) SetClass(class uint32) {
+	for i := range 3 {
+		c.data[regClass+i], c.initial[regClass+i] = byte(class>>(8*i)), byte(class>>(8*i))
+	}
+}
+
 // Read fills p from the configuration space at off.
 func (c *Config) Read(off uint64, p []byte) error {
 	if err := check(off, p); err != nil {

@@ -361,3 +361,21 @@ func TestVendorSpecificRegistersAreTheDevices(t *testing.T) {
 		t.Error("an odd length is taken")
 	}
 }
+
+func TestSetClassOutlivesAReset(t *testing.T) {
+	c, err := New(Function{Class: ClassInfiniBand, Revision: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetClass(ClassEthernet)
+	for range 2 {
+		var b [4]byte
+		if err := c.Read(regRevision, b[:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.LittleEndian.Uint32(b[:]); got != ClassEthernet<<8|3 {
+			t.Errorf("class and revision %#x", got)
+		}
+		c.Reset()
+	}
+}

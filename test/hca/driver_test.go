@@ -23,7 +23,7 @@ type memory struct {
 
 var errUnmapped = errors.New("no such address")
 
-func newMemory() *memory { return &memory{ram: make([]byte, 16<<20), irqs: make(chan int, 1024)} }
+func newMemory() *memory { return &memory{ram: make([]byte, 1<<20), irqs: make(chan int, 1024)} }
 
 func (m *memory) ReadDMA(addr uint64, p []byte) error {
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ibup/internal/config"
+	"ibup/internal/fallback"
 )
 
 func configCommand() command {
@@ -100,6 +101,19 @@ func (a *app) check(dir, cmdline string, asJSON bool, names []string) int {
 		findings = append(findings, f)
 		if !asJSON {
 			fmt.Fprintln(a.stderr, f)
+		}
+	}
+	for _, cfg := range set.Interfaces {
+		if len(names) > 0 && !slices.Contains(names, cfg.Name) {
+			continue
+		}
+		// A route file is not our configuration: what is wrong there is no mistake here.
+		for _, x := range (fallback.Installer{Root: dir}).Check(cfg.Name, cfg.Fallback) {
+			f := config.Finding{Severity: config.Warning, File: x.File, Line: x.Line, Iface: cfg.Name, Key: "Fallback.Persist", Text: x.Text, Remedy: x.Remedy}
+			findings = append(findings, f)
+			if !asJSON {
+				fmt.Fprintln(a.stderr, f)
+			}
 		}
 	}
 	if asJSON {

@@ -69,9 +69,9 @@ type Result struct {
 	// goes another way. It stays in the kernel behind ours and takes over again
 	// when ours is withdrawn.
 	Shadowed string
-	// NoCarrier: the route is in the kernel, but its device has no carrier, so
-	// nothing gets through.
-	NoCarrier bool
+	// Obstacle is what keeps packets from going this way, or the route from being
+	// added, as far as the device shows it; "" for nothing.
+	Obstacle string
 
 	File    string // the route file on the machine, without Root; "" when NotAsked
 	Persist Outcome
@@ -137,6 +137,9 @@ func (r Result) String() string {
 	if r.Shadowed != "" {
 		s += ", goes before " + r.Shadowed
 	}
+	if r.Obstacle != "" {
+		s += ", but " + r.Obstacle
+	}
 	return s
 }
 
@@ -196,6 +199,6 @@ func (in Installer) State(iface string, f config.Fallback) (Report, error) {
 	files := in.readFiles(iface, f)
 	rep := in.stateLive(f, files.owns)
 	in.stateFiles(files, f, &rep)
-	in.findings(&rep)
+	rep.Findings = in.Check(iface, f)
 	return rep, rep.Err()
 }

@@ -54,6 +54,44 @@ func (in Installer) findings(rep *Report) {
 	}
 }
 
+// Check tells what will be wrong with the file half of a fallback before it is
+// needed: route files it cannot be written to, that do not work, or that nobody
+// reads. It is for Persist=yes on a machine that has network-scripts.
+func (in Installer) Check(iface string, f config.Fallback) []Finding {
+	if _, err := os.Stat(in.real(ScriptsDir)); !f.Persist || err != nil {
+		return nil
+	}
+	var found []Finding
+	var devs, refused []string
+	for _, r := range f.Routes {
+		name := FileOf(r)
+		rf := in.readFiles(iface, config.Fallback{Routes: []config.Route{r}}).data[name]
+		if fe, ok := errors.AsType[*FileError](rf.refusal(name, iface, r)); ok && fe.Kind != ErrDamagedBlock && !slices.Contains(refused, name) {
+			refused = append(refused, name)
+			found = append(found, Finding{File: name, Line: fe.Line, Severity: Error, Text: "the route " + Line(r) + " cannot be written to it: " + fe.Why, Remedy: fe.Remedy})
+		}
+		if slices.Contains(devs, r.Dev) {
+			continue
+		}
+		devs = append(devs, r.Dev)
+		if rf.err == nil && rf.info == nil {
+			found = append(found, in.lintReader(r.Dev, name)...)
+		} else {
+			found = append(found, in.Lint(r.Dev)...)
+		}
+	}
+	return found
+}
+
+// refusal is why a route cannot be put into the file; nil when it can, or is there.
+func (rf *routeFile) refusal(name, iface string, r config.Route) error {
+	if rf.err == nil && foreign(rf.bytes, rf.segs, r) {
+		return nil
+	}
+	_, _, err := rf.next(name, iface, []wish{{line: Line(r)}})
+	return err
+}
+
 // Lint checks the route files of a device and whether anybody will read them.
 // A device without route files has no findings.
 func (in Installer) Lint(dev string) []Finding {

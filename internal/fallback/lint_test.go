@@ -101,3 +101,37 @@ func TestWhoReadsIt(t *testing.T) {
 		})
 	}
 }
+
+// What will go wrong is told before it does.
+func TestCheck(t *testing.T) {
+	addr := "ADDRESS0=10.9.0.0\nNETMASK0=255.255.0.0\nGATEWAY0=10.20.0.2\n"
+	broken := "10.9.0.0/16 via 10.20.0.2 # storage\n"
+	damaged := "# END ibup ib0\n"
+	for _, tt := range []struct {
+		name  string
+		text  *string // of route-eno1; nil: absent
+		ifcfg bool
+		want  []string
+	}{
+		{"all well", nil, true, nil},
+		{"nobody will read it", nil, false, []string{"nobody reads it"}},
+		{"cannot carry a metric", &addr, true, []string{"cannot be written to it: cannot carry a metric"}},
+		{"broken line", &broken, true, []string{"a comment behind a route"}},
+		{"damaged block, told once", &damaged, true, []string{"END without BEGIN"}},
+	} {
+		in, file := scripts(t, tt.text)
+		if !tt.ifcfg {
+			if err := os.Remove(filepath.Join(filepath.Dir(file), "ifcfg-eno1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := in.Check("ib0", fallbackOf(t, route1, "20.20.21.0/24 via 10.20.0.1 metric 200"))
+		if len(got) != len(tt.want) || len(got) > 0 && !strings.Contains(got[0].String(), tt.want[0]) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	in := Installer{Root: t.TempDir()}
+	if got := in.Check("ib0", fallbackOf(t, route1)); got != nil {
+		t.Errorf("without network-scripts: %v", got)
+	}
+}

@@ -45,6 +45,10 @@ func (in Installer) withdrawLive(f config.Fallback, own, shared owner) Report {
 
 func (in Installer) stateLive(f config.Fallback, own owner) Report {
 	return in.eachLive(f, func(res *Result) {
+		l, err := in.link(res.Route)
+		if err == nil {
+			res.Obstacle, _ = obstacle(l, res.Route.Dev)
+		}
 		rt, _, err := in.find(res.Route)
 		switch {
 		case err != nil:
@@ -80,6 +84,20 @@ func (in Installer) link(r config.Route) (netlink.Link, error) {
 		return nil, &RouteError{Route: r, Why: "reading device " + r.Dev, Err: err}
 	}
 	return l, nil
+}
+
+// obstacle says what is wrong with a route's device, nil when there is none;
+// usable: a route can be added all the same.
+func obstacle(l netlink.Link, dev string) (what string, usable bool) {
+	switch {
+	case l == nil:
+		return "device " + dev + " does not exist", false
+	case l.Attrs().RawFlags&unix.IFF_UP == 0:
+		return "device " + dev + " is down", false
+	case l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0:
+		return dev + " has no carrier", true
+	}
+	return "", true
 }
 
 // find looks for exactly this route, whoever added it, and for another one of
@@ -129,17 +147,15 @@ func (in Installer) addRoute(res *Result, own owner) (Outcome, error) {
 	if err != nil {
 		return Failed, err
 	}
-	if l == nil {
-		return Failed, &RouteError{Route: r, Kind: ErrNotYet, Why: "device " + r.Dev + " does not exist"}
+	what, usable := obstacle(l, r.Dev)
+	if !usable {
+		return Failed, &RouteError{Route: r, Kind: ErrNotYet, Why: what}
 	}
-	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		return Failed, &RouteError{Route: r, Kind: ErrNotYet, Why: "device " + r.Dev + " is down"}
-	}
+	res.Obstacle = what
 	exact, other, err := in.find(r)
 	if err != nil {
 		return Failed, err
 	}
-	res.NoCarrier = l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0
 	if other != nil {
 		res.Shadowed = in.describe(*other)
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"ibup/internal/config"
-
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -175,8 +173,8 @@ func TestLive(t *testing.T) {
 			if err != nil || rep.Routes[0].Live != tt.live || rep.Routes[0].Shadowed != tt.shadowed || !rep.Live() {
 				t.Fatalf("Install: %v, %v; want %s and shadowed %q", rep.Routes[0], err, tt.live, tt.shadowed)
 			}
-			if rep.Routes[0].NoCarrier {
-				t.Error("says no carrier")
+			if o := rep.Routes[0].Obstacle; o != "" {
+				t.Errorf("sees an obstacle: %s", o)
 			}
 			if got := c.to(t, "20.20.20.107"); tt.via != "" && got.String() != tt.via {
 				t.Errorf("goes via %s, want %s\n%s", got, tt.via, c.dump(t))
@@ -340,9 +338,18 @@ func TestNoCarrier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rep, err := (Installer{Root: t.TempDir(), Netlink: c}).Install(t.Context(), "ib0", config.Fallback{Routes: fallbackOf(t, route1).Routes})
-	if err != nil || !rep.Routes[0].NoCarrier {
-		t.Errorf("%+v, %v", rep.Routes[0], err)
+	in, f := Installer{Root: t.TempDir(), Netlink: c}, fallbackOf(t, route1)
+	f.Persist = false
+	rep, err := in.Install(t.Context(), "ib0", f)
+	if err != nil || rep.Routes[0].Obstacle != "eno1 has no carrier" || rep.Routes[0].Live != Installed {
+		t.Errorf("Install: %v, %v", rep.Routes[0], err)
+	}
+	if st, err := in.State("ib0", f); err != nil || st.Routes[0].Obstacle != "eno1 has no carrier" {
+		t.Errorf("State: %v, %v", st.Routes[0], err)
+	}
+	f.Routes[0].Dev = "eno7"
+	if st, err := in.State("ib0", f); err != nil || st.Routes[0].Obstacle != "device eno7 does not exist" || st.Routes[0].Live != Absent {
+		t.Errorf("State: %v, %v", st.Routes[0], err)
 	}
 }
 

@@ -4,6 +4,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -77,6 +78,8 @@ type Interface struct {
 	// Verified is the last proof that peers answer, with its age.
 	Verified *bringup.Verification `json:"verified,omitempty"`
 	Fallback []FallbackRoute       `json:"fallback,omitempty"`
+	// RouteFile is what is wrong with the files that Persist=yes writes to.
+	RouteFile []string `json:"route_file,omitempty"`
 	// Run is the last process that worked on it.
 	Run    *bringup.RunInfo `json:"run,omitempty"`
 	Active bool             `json:"active"` // it still does
@@ -100,6 +103,9 @@ type FallbackRoute struct {
 	Live   string `json:"live"` // "installed" (ibup's), "kept" (somebody else's), "absent"
 	File   string `json:"file,omitempty"`
 	InFile string `json:"in_file,omitempty"`
+	// Trouble is what keeps packets from going that way, or the route from being
+	// read.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Stage is a step or a wait of the last run, and how long it took.
@@ -190,13 +196,23 @@ func newInterface(in Input, c config.Config, claims []bringup.Claim) Interface {
 	if len(c.Fallback.Routes) > 0 {
 		rep, _ := in.Fallback(c.Name, c.Fallback)
 		for _, r := range rep.Routes {
-			i.Fallback = append(i.Fallback, FallbackRoute{Route: fallback.Line(r.Route), Live: string(r.Live), File: r.File, InFile: string(r.Persist)})
+			i.Fallback = append(i.Fallback, FallbackRoute{Route: fallback.Line(r.Route), Live: string(r.Live), File: r.File, InFile: string(r.Persist), Trouble: wayTrouble(r)})
+		}
+		for _, f := range rep.Findings {
+			i.RouteFile = append(i.RouteFile, f.String())
 		}
 		if i.State == "down" && rep.Live() {
 			i.State = "fallback"
 		}
 	}
 	return i
+}
+
+func wayTrouble(r fallback.Result) string {
+	if err := errors.Join(r.LiveErr, r.FileErr); err != nil {
+		return err.Error()
+	}
+	return r.Obstacle
 }
 
 // judge says how an interface fares from the step that is due now, so that the

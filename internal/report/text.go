@@ -153,6 +153,9 @@ func (p *printer) iface(s Status, i Interface) {
 	for _, f := range i.Fallback {
 		p.field("fallback", f.Route+": "+f.text())
 	}
+	for _, f := range i.RouteFile {
+		p.field("route file", f)
+	}
 	p.field("took", stagesText(i.Stages))
 	for _, n := range i.Notes {
 		p.field("note", fmt.Sprintf("%s: %s. %s", n.Code, n.Summary, n.Remedy))
@@ -209,6 +212,9 @@ func (f FallbackRoute) text() string {
 		live += ", also in " + f.File
 	case "kept":
 		live += ", " + f.File + " has it by other hands"
+	}
+	if f.Trouble != "" {
+		live += "; " + f.Trouble
 	}
 	return live
 }

@@ -190,8 +190,7 @@ func newStored(b []byte) stored {
 
 func fileKmsg(path string) func() (recordReader, error) {
 	return func() (recordReader, error) {
-		t := tree{}
-		b, err := t.file(32<<20, path)
+		b, err := readFile(path, 32<<20)
 		if err != nil {
 			return nil, err
 		}

@@ -178,6 +178,7 @@ func FuzzAttributes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		parseGUID(s)
+		parseModules([]byte(s))
 		parseLID(s)
 		afterColon(s)
 		assigned(s)

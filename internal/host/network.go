@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -32,12 +31,7 @@ type netFile string
 
 func (path netFile) ReadNet(context.Context) (NetDump, error) {
 	var d NetDump
-	f, err := os.Open(string(path))
-	if err != nil {
-		return d, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 16<<20))
+	b, err := readFile(string(path), 16<<20)
 	if err != nil {
 		return d, err
 	}

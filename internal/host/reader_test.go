@@ -55,8 +55,8 @@ func TestReadEL7(t *testing.T) {
 		{Name: "ib_core", State: "live", RefCount: 4, SrcVersion: "5A79BA6D6C1B6D2A6A6E5A4", Holders: []string{"ib_cm", "ib_ipoib", "mlx5_ib"}},
 		{Name: "ib_cm", State: "live", RefCount: 1, Holders: []string{"ib_ipoib"}},
 		{Name: "mlx5_core", State: "live", RefCount: 1, SrcVersion: "0863D8DB0A42249ABDB85F2", Version: "5.0-0", Holders: []string{"mlx5_ib"}},
-		{Name: "mlx5_ib", State: "live", Holders: []string{}},
-		{Name: "ib_ipoib", State: "live", Holders: []string{}},
+		{Name: "mlx5_ib", State: "live"},
+		{Name: "ib_ipoib", State: "live"},
 	})
 	same(t, "mounts", s.Mounts, []Mount{
 		{Source: "/dev/sda2", Target: "/", FSType: "xfs", Options: "rw,attr2,inode64,noquota"},
@@ -267,6 +267,16 @@ func TestReadPortAsItChanges(t *testing.T) {
 	if p := next(port + "lid: 0xb"); p.LID != 11 {
 		t.Errorf("captured: %+v", p)
 	}
+}
+
+func TestParseModules(t *testing.T) {
+	in := "ib_core 1 - mlx5_ib,[permanent], Loading 0x0\n" +
+		"mlx5_ib 1 2 - Unloading 0x0 (OE)\n" +
+		"short 1 2 -\nodd 1 2 - Gone 0x0\n\n"
+	same(t, "modules", parseModules([]byte(in)), map[string]Module{
+		"ib_core": {Name: "ib_core", State: "coming", Holders: []string{"mlx5_ib"}},
+		"mlx5_ib": {Name: "mlx5_ib", State: "going", RefCount: 2},
+	})
 }
 
 func TestReadNoMachine(t *testing.T) {

@@ -45,7 +45,14 @@ func (a *app) down(ctx context.Context, c command, words []string) int {
 		for name := range store.Held() {
 			names = append(names, name)
 		}
+		// One that never found its port may be on the fallback all the same.
+		for _, c := range set.Interfaces {
+			if _, err := store.Read(c.Name); !errors.Is(err, bringup.ErrNoJournal) {
+				names = append(names, c.Name)
+			}
+		}
 		slices.Sort(names)
+		names = slices.Compact(names)
 	}
 	if !isRoot() && !*dry {
 		return a.fail(exitFailed, "down changes the network: run it as root")

@@ -15,7 +15,7 @@ func StackModules() []string {
 	return []string{
 		"mlx_compat", "mlxfw", "mlxdevm",
 		"ib_core", "ib_cm", "iw_cm", "rdma_cm",
-		"mlx5_core", "ib_uverbs", "mlx5_ib", "ib_ipoib",
+		"mlx5_core", "ib_uverbs_support", "ib_uverbs", "mlx5_ib", "ib_ipoib",
 		"ib_umad", "rdma_ucm",
 	}
 }

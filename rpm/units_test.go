@@ -4,12 +4,16 @@ package rpm
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"ibup/internal/config"
 )
 
 // known reads the settings of systemd 219, "Section.Name" a line.
@@ -200,22 +204,39 @@ func TestAnalyzeVerify(t *testing.T) {
 	}
 }
 
-// The example does nothing as it is, and shows every section.
-func TestExampleIsInactive(t *testing.T) {
+// The example does nothing as it is; with its settings made active it is right,
+// and it leaves out none.
+func TestExample(t *testing.T) {
 	data, err := os.ReadFile("ibup-example.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sections := 0
-	for line := range strings.Lines(string(data)) {
-		if line != "\n" && line[0] != '#' {
-			t.Errorf("active line %q", line)
-		}
-		if strings.HasPrefix(line, "#[") {
-			sections++
-		}
+	active := regexp.MustCompile(`(?m)^#(\[\w+\]|\w+=.*)$`).ReplaceAllString(string(data), "$1")
+	dir := filepath.Join(t.TempDir(), "etc/ibup")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	if sections != 6 {
-		t.Errorf("%d sections, want 6", sections)
+	for text, shown := range map[string]bool{string(data): false, active: true} {
+		if err := os.WriteFile(filepath.Join(dir, "ib0.conf"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// The lookup of AddressFrom= needs a node that has a name and an entry.
+		etc := filepath.Dir(dir)
+		err := errors.Join(
+			os.WriteFile(filepath.Join(etc, "hostname"), []byte("node109\n"), 0o644),
+			os.WriteFile(filepath.Join(etc, "hosts"), []byte("20.20.21.109 node109-ib0\n"), 0o644),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := config.Load(filepath.Dir(etc), "")
+		if err != nil || len(set.Interfaces) != 1 {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		for _, row := range config.Show(set.Interfaces[0]) {
+			if fromFile := strings.Contains(row.Origin, "ib0.conf"); fromFile != shown && row.Key != "DHCP" && !row.Derived {
+				t.Errorf("%s.%s is from the file: %t, want %t", row.Section, row.Key, fromFile, shown)
+			}
+		}
 	}
 }

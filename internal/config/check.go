@@ -205,6 +205,7 @@ func crossCheck(c *Config, others []*Config) Errors {
 			for j, q := range o.Network.Addresses {
 				if f := clash(p, q, o.origin("Network.Address", j).String()); f != nil {
 					k.fail("Network.Address", i, f.hint, "%s", f.msg)
+					break
 				}
 			}
 		}

@@ -67,12 +67,16 @@ func Text(c Config) string {
 	return b.String()
 }
 
-// Render is a file that says the same, with what is not the default.
+// Render is a file that says the same, without what is the default anyway.
 func Render(c Config) string {
 	var b strings.Builder
+	usual := map[string]string{}
+	for _, r := range Show(Default(c.Name)) {
+		usual[r.Section+"."+r.Key] = r.Value
+	}
 	section := ""
 	for _, r := range Show(c) {
-		if r.Derived || r.Value == "" || r.Origin == (Origin{}).String() {
+		if r.Derived || r.Value == usual[r.Section+"."+r.Key] {
 			continue
 		}
 		if r.Section != section {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,11 +12,12 @@ import (
 // packages: what their maintainer scripts would have done and a guest needs is
 // done here, and what takes long under TCG and no scenario is about is masked.
 func (c *Cache) systemFiles() (Files, error) {
-	t := skeleton()
+	t := Files{}
 	root := c.guestTree()
 	if err := t.addTree(root, unwanted); err != nil {
 		return nil, err
 	}
+	maps.Copy(t, skeleton()) // where a package has a directory in place of a link
 	t.accounts()
 	t.Add("/usr/bin/sh", File{Link: "dash"})
 	t.Add("/usr/bin/awk", File{Link: "mawk"})
@@ -31,7 +33,7 @@ func (c *Cache) systemFiles() (Files, error) {
 	// The bench is about PCI and network devices; see the agent's coldplug.
 	t.Add("/etc/systemd/system/systemd-udev-trigger.service.d/bench.conf", Text(`[Service]
 ExecStart=
-ExecStart=-udevadm trigger --action=add --subsystem-match=pci --subsystem-match=net
+ExecStart=-udevadm trigger --action=add --subsystem-match=pci --subsystem-match=virtio --subsystem-match=auxiliary --subsystem-match=net
 `))
 	t.Add("/etc/systemd/system/bench-agent.service", Text(`[Unit]
 Description=Agent of the test bench

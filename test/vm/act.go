@@ -113,9 +113,13 @@ func (v *VM) WaitUntil(ctx context.Context, script string, limit time.Duration) 
 	return string(r.Data), v.fail(fmt.Sprintf("wait until %q", script), err)
 }
 
-// WaitBoot waits until systemd has finished booting, whatever failed.
+// WaitBoot waits until systemd has finished booting, whatever failed, and udev
+// has handled the devices found meanwhile.
 func (v *VM) WaitBoot(ctx context.Context) error {
-	_, err := v.Run(ctx, "systemctl", "is-system-running", "--wait")
+	if _, err := v.Run(ctx, "systemctl", "is-system-running", "--wait"); err != nil {
+		return err
+	}
+	_, err := v.Run(ctx, "udevadm", "settle")
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 const usage = `usage: bench COMMAND
   setup        fill the cache with QEMU, kernels and guest packages
+  demo         plug a card into a machine and see ibup bring ib0 up
   demo-manual  bring ib0 up by hand in one machine and ping another from it
   times        measure boot to ib0 with carrier on every kernel
 `
@@ -28,6 +29,8 @@ func main() {
 	switch os.Args[1] {
 	case "setup":
 		err = setup(ctx)
+	case "demo":
+		err = demo(ctx)
 	case "demo-manual":
 		err = demoManual(ctx)
 	case "times":

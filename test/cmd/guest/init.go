@@ -80,7 +80,7 @@ func serveSmall() error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
-	if err := coldplug("/sys/bus/pci/devices", "/sys/class/net"); err != nil {
+	if err := coldplug("/sys/bus/pci/devices", "/sys/bus/virtio/devices", "/sys/bus/auxiliary/devices", "/sys/class/net"); err != nil {
 		return err
 	}
 	if out, err := exec.Command("udevadm", "settle", "--timeout=120").CombinedOutput(); err != nil {

@@ -229,7 +229,7 @@ func blockLines(segs []segment, iface string) map[string]bool {
 func foreign(data []byte, segs []segment, r config.Route) bool {
 	if addressSyntax.Match(data) {
 		lines, err := Convert(r.Dev, data)
-		return err == nil && slices.Contains(lines, Line(r))
+		return err == nil && slices.Contains(lines, r.String())
 	}
 	for _, s := range segs {
 		if s.iface != "" {

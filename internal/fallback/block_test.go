@@ -287,7 +287,7 @@ func FuzzRouteFile(f *testing.F) {
 		f.Add([]byte(s), []byte(s))
 	}
 	fb := fallbackOf(f, route1)
-	wishes := []wish{{line: Line(fb.Routes[0])}}
+	wishes := []wish{{line: fb.Routes[0].String()}}
 	f.Fuzz(func(t *testing.T, data, behind []byte) {
 		if bytes.Contains(data, []byte(beginMark+"ib0")) || bytes.HasPrefix(data, []byte(madeMark)) || bytes.Contains(data, []byte(joinMark)) {
 			t.Skip() // has been ibup's already

@@ -46,7 +46,7 @@ type RouteError struct {
 }
 
 func (e *RouteError) Error() string {
-	return message("route "+Line(e.Route), e.Why, e.Err, e.Remedy)
+	return message("route "+e.Route.String(), e.Why, e.Err, e.Remedy)
 }
 
 // Unwrap gives the kind and the cause.

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"ibup/internal/config"
 
@@ -127,7 +126,7 @@ func (r Report) Err() error {
 
 // String is the route in the syntax of `ip route` with both outcomes.
 func (r Result) String() string {
-	s := Line(r.Route)
+	s := r.Route.String()
 	if r.Live != NotAsked {
 		s += ": live " + string(r.Live)
 	}
@@ -141,27 +140,6 @@ func (r Result) String() string {
 		s += ", but " + r.Obstacle
 	}
 	return s
-}
-
-// Line is a route in the words of `ip route add`, the syntax of route files
-// and of the configuration.
-func Line(r config.Route) string {
-	var b strings.Builder
-	if r.Dest.Bits() == 0 {
-		b.WriteString("default")
-	} else {
-		b.WriteString(r.Dest.String())
-	}
-	if r.Via.IsValid() {
-		b.WriteString(" via " + r.Via.String())
-	}
-	if r.Dev != "" {
-		b.WriteString(" dev " + r.Dev)
-	}
-	if r.Metric != 0 {
-		fmt.Fprintf(&b, " metric %d", r.Metric)
-	}
-	return b.String()
 }
 
 // Install puts the routes of iface's fallback into the kernel and, with

@@ -89,7 +89,7 @@ func (files routeFiles) owns(r config.Route) bool {
 	if rf == nil || rf.err != nil {
 		return false
 	}
-	kept, there := blockLines(rf.segs, files.iface)[Line(r)]
+	kept, there := blockLines(rf.segs, files.iface)[r.String()]
 	return there && !kept
 }
 
@@ -101,7 +101,7 @@ func (files routeFiles) shared(r config.Route) bool {
 		return false
 	}
 	for _, s := range rf.segs {
-		if s.iface != "" && s.iface != files.iface && hasLine(s.text, Line(r)) {
+		if s.iface != "" && s.iface != files.iface && hasLine(s.text, r.String()) {
 			return true
 		}
 	}
@@ -120,7 +120,7 @@ func (in Installer) stateFiles(files routeFiles, f config.Fallback, rep *Report)
 	for i := range rep.Routes {
 		res := &rep.Routes[i]
 		rf := files.data[FileOf(res.Route)]
-		_, inBlock := blockLines(rf.segs, files.iface)[Line(res.Route)]
+		_, inBlock := blockLines(rf.segs, files.iface)[res.Route.String()]
 		if !f.Persist && !inBlock {
 			continue
 		}
@@ -163,7 +163,7 @@ func (in Installer) writeFiles(ctx context.Context, iface string, f config.Fallb
 			case res.File != name:
 				// in another file
 			case !foreign(rf.bytes, rf.segs, res.Route):
-				w := wish{line: Line(res.Route), kept: res.Live == Kept}
+				w := wish{line: res.Route.String(), kept: res.Live == Kept}
 				if !slices.ContainsFunc(wishes, func(o wish) bool { return o.line == w.line }) {
 					wishes = append(wishes, w)
 				}
@@ -286,8 +286,8 @@ func (files routeFiles) note(rep *Report, wishes func(string, *routeFile) []wish
 			if FileOf(res.Route) != name {
 				continue
 			}
-			_, had := blockLines(rf.segs, files.iface)[Line(res.Route)]
-			wanted := slices.ContainsFunc(want, func(w wish) bool { return w.line == Line(res.Route) })
+			_, had := blockLines(rf.segs, files.iface)[res.Route.String()]
+			wanted := slices.ContainsFunc(want, func(w wish) bool { return w.line == res.Route.String() })
 			switch {
 			case err != nil && (wanted || had || rf.mayHold(files.iface)):
 				res.File, res.Persist, res.FileErr = name, Failed, err

@@ -198,7 +198,7 @@ func Convert(dev string, data []byte) ([]string, error) {
 				return nil, fmt.Errorf("GATEWAY%d: %w", i, err)
 			}
 		}
-		out = append(out, Line(r))
+		out = append(out, r.String())
 	}
 	if len(out) == 0 {
 		return nil, errors.New("no ADDRESS0")

@@ -68,7 +68,7 @@ func (in Installer) Check(iface string, f config.Fallback) []Finding {
 		rf := in.readFiles(iface, config.Fallback{Routes: []config.Route{r}}).data[name]
 		if fe, ok := errors.AsType[*FileError](rf.refusal(name, iface, r)); ok && fe.Kind != ErrDamagedBlock && !slices.Contains(refused, name) {
 			refused = append(refused, name)
-			found = append(found, Finding{File: name, Line: fe.Line, Severity: Error, Text: "the route " + Line(r) + " cannot be written to it: " + fe.Why, Remedy: fe.Remedy})
+			found = append(found, Finding{File: name, Line: fe.Line, Severity: Error, Text: "the route " + r.String() + " cannot be written to it: " + fe.Why, Remedy: fe.Remedy})
 		}
 		if slices.Contains(devs, r.Dev) {
 			continue
@@ -88,7 +88,7 @@ func (rf *routeFile) refusal(name, iface string, r config.Route) error {
 	if rf.err == nil && foreign(rf.bytes, rf.segs, r) {
 		return nil
 	}
-	_, _, err := rf.next(name, iface, []wish{{line: Line(r)}})
+	_, _, err := rf.next(name, iface, []wish{{line: r.String()}})
 	return err
 }
 
@@ -228,7 +228,7 @@ func (l *linter) lines(data []byte) {
 		} else if before == r.Route {
 			l.add(n, Warning, "delete one", "the same route stands above")
 		} else {
-			l.add(n, Error, "give one another metric", "refused with \"File exists\": %q above has the same destination and metric", Line(before))
+			l.add(n, Error, "give one another metric", "refused with \"File exists\": %q above has the same destination and metric", before.String())
 		}
 	}
 }

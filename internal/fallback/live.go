@@ -282,7 +282,7 @@ func (in Installer) describe(rt netlink.Route) string {
 	if l, err := in.Netlink.LinkByIndex(rt.LinkIndex); err == nil {
 		r.Dev = l.Attrs().Name
 	}
-	s := Line(r)
+	s := r.String()
 	if rt.Type != unix.RTN_UNICAST {
 		s += fmt.Sprintf(" (type %d)", rt.Type)
 	}

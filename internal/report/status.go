@@ -196,7 +196,7 @@ func newInterface(in Input, c config.Config, claims []bringup.Claim) Interface {
 	if len(c.Fallback.Routes) > 0 {
 		rep, _ := in.Fallback(c.Name, c.Fallback)
 		for _, r := range rep.Routes {
-			i.Fallback = append(i.Fallback, FallbackRoute{Route: fallback.Line(r.Route), Live: string(r.Live), File: r.File, InFile: string(r.Persist), Trouble: wayTrouble(r)})
+			i.Fallback = append(i.Fallback, FallbackRoute{Route: r.Route.String(), Live: string(r.Live), File: r.File, InFile: string(r.Persist), Trouble: wayTrouble(r)})
 		}
 		for _, f := range rep.Findings {
 			i.RouteFile = append(i.RouteFile, f.String())

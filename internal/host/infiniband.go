@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +50,7 @@ func (r *Reader) devices(ctx context.Context, s *Snapshot) error {
 			d.Ports = append(d.Ports, p)
 			r.ports[key] = m
 		}
-		slices.SortFunc(d.Ports, func(a, b Port) int { return a.Num - b.Num })
+		sort.Slice(d.Ports, func(i, j int) bool { return d.Ports[i].Num < d.Ports[j].Num })
 		s.IB = append(s.IB, d)
 	}
 	return nil

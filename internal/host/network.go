@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -76,11 +76,13 @@ func (r *Reader) network(ctx context.Context, s *Snapshot) {
 			}
 			p = links[j].Parent
 		}
-		slices.SortFunc(l.Addrs, func(a, b Addr) int { return a.Prefix.Compare(b.Prefix) })
+		sort.Slice(l.Addrs, func(i, j int) bool { return l.Addrs[i].Prefix.Compare(l.Addrs[j].Prefix) < 0 })
 	}
-	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
-	slices.SortFunc(dump.Routes, func(a, b Route) int {
-		return cmp.Or(a.Dest.Compare(b.Dest), a.Metric-b.Metric, a.Via.Compare(b.Via), cmp.Compare(a.Dev, b.Dev))
+	// Not slices.SortFunc: it compiles to 20 kB more for each of such large types.
+	sort.Slice(links, func(i, j int) bool { return links[i].Index < links[j].Index })
+	sort.Slice(dump.Routes, func(i, j int) bool {
+		a, b := dump.Routes[i], dump.Routes[j]
+		return cmp.Or(a.Dest.Compare(b.Dest), a.Metric-b.Metric, a.Via.Compare(b.Via), cmp.Compare(a.Dev, b.Dev)) < 0
 	})
 	s.Links, s.Routes = links, dump.Routes
 }

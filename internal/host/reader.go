@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -142,7 +141,6 @@ func (r *Reader) functions(s *Snapshot) {
 		f.Dead = dead
 		s.PCI = append(s.PCI, f)
 	}
-	slices.SortFunc(s.PCI, func(a, b PCIFunction) int { return cmp.Compare(a.BDF, b.BDF) })
 }
 
 const (

@@ -13,6 +13,19 @@ build: ## build bin/ibup, static and reproducible
 	CGO_ENABLED=0 GOAMD64=v1 GOFLAGS= go build -trimpath -buildvcs=false \
 	  -ldflags '-s -w -buildid= -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ibup ./cmd/ibup
 
+# Where a distribution puts things; the units name /usr/sbin/ibup.
+.PHONY: install
+install: build ## install below DESTDIR: program, udev rule, units, manual
+	install -D -m 0755 bin/ibup $(DESTDIR)/usr/sbin/ibup
+	install -D -m 0644 rules/60-ibup.rules $(DESTDIR)/usr/lib/udev/rules.d/60-ibup.rules
+	install -D -m 0644 -t $(DESTDIR)/usr/lib/systemd/system rpm/systemd/*.service
+	install -D -m 0644 rpm/systemd/90-ibup.preset $(DESTDIR)/usr/lib/systemd/system-preset/90-ibup.preset
+	for page in docs/man/*.[578]; do \
+	  install -D -m 0644 -t $(DESTDIR)/usr/share/man/man$${page##*.} $$page || exit 1; \
+	done
+	install -D -m 0644 rpm/ibup-example.conf $(DESTDIR)/usr/share/doc/ibup/ibup-example.conf
+	install -d -m 0755 $(DESTDIR)/etc/ibup
+
 .PHONY: test
 test: lint unit scenarios ## run all tests: first those without virtual machines
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,6 +86,80 @@ func TestReasonsAreDescribed(t *testing.T) {
 			t.Errorf("%s is no reason of ibup's", code)
 		}
 	}
+}
+
+// The manual has every command with every flag, as the program's own help does, and
+// nothing that there is not.
+func TestManualOfCommands(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "ibup")
+	if out, err := exec.Command("go", "build", "-o", bin, "ibup/cmd/ibup").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	help := func(args ...string) string {
+		out, err := exec.Command(bin, append([]string{"help"}, args...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	data, err := os.ReadFile("man/ibup.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := strings.ReplaceAll(string(data), `\-`, "-")
+	flag := regexp.MustCompile(`--[a-z][a-z-]+`)
+	known := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^  ibup (\w+)`).FindAllStringSubmatch(help(), -1) {
+		name := m[1]
+		known[name] = true
+		if !strings.Contains(manual, `\fBibup `+name) {
+			t.Errorf("the manual has no command %s", name)
+		}
+		if name == "help" {
+			continue
+		}
+		for _, f := range flag.FindAllString(help(name), -1) {
+			known[f] = true
+			if !strings.Contains(manual, f) {
+				t.Errorf("the manual has no %s of %s", f, name)
+			}
+		}
+	}
+	for _, f := range flag.FindAllString(manual, -1) {
+		if !known[f] {
+			t.Errorf("ibup has no %s", f)
+		}
+	}
+	// What the other documents tell a person to type exists, too.
+	for _, name := range []string{"../README.md", "../README.zh-CN.md", "../CHANGELOG.md", "troubleshooting.md", "architecture.md"} {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range code(string(data)) {
+			if m := regexp.MustCompile(`^(?:sudo )?ibup ([a-z]+)`).FindStringSubmatch(text); m != nil && !known[m[1]] {
+				t.Errorf("%s: ibup has no command %s", name, m[1])
+			}
+		}
+	}
+}
+
+// code is what stands in backquotes, and the lines of code blocks.
+func code(text string) []string {
+	var out []string
+	block := false
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "```") {
+			block = !block
+		} else if block {
+			out = append(out, line)
+		} else {
+			for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
+				out = append(out, m[1])
+			}
+		}
+	}
+	return out
 }
 
 // Links between documents lead somewhere.

@@ -31,8 +31,10 @@ func (h *HCA) createMKey(r *request) Status {
 		all: mkcLength64.is(ctx), free: mkcFree.is(ctx), shift: uint(mkcLogPage.get(ctx)),
 	}
 	copy(k.ctx[:], ctx)
-	if _, ok := lookup(h, &h.fw.pds, k.pd, r); !ok {
-		return StatusBadResource
+	if !k.free { // a free key gets its PD with the UMR that takes it into use
+		if _, ok := lookup(h, &h.fw.pds, k.pd, r); !ok {
+			return StatusBadResource
+		}
 	}
 	if k.mode == mkeyMTT && !k.free {
 		if s := h.takeMTTs(k, r); s != StatusOK {

@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -24,8 +23,20 @@ const (
 )
 
 // addressSyntax is the test of initscripts (ifup-routes) and NetworkManager
-// (nms-ifcfg-rh-utils.c) for a file of ADDRESSn= assignments.
-var addressSyntax = regexp.MustCompile(`(?m)^[[:space:]]*ADDRESS[0-9]+=`)
+// (nms-ifcfg-rh-utils.c) for a file of ADDRESSn= assignments: a line that matches
+// ^[[:space:]]*ADDRESS[0-9]+=. It returns the number of that line, 0 for none.
+func addressSyntax(data []byte) int {
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		rest, ok := bytes.CutPrefix(bytes.TrimLeft(line, " \t\v\f\r"), []byte("ADDRESS"))
+		number, _, assigned := bytes.Cut(rest, []byte("="))
+		if ok && assigned && len(number) > 0 && len(bytes.Trim(number, "0123456789")) == 0 {
+			return n
+		}
+	}
+	return 0
+}
 
 // segment is a block of ibup's or what stands between blocks.
 type segment struct {
@@ -180,26 +191,22 @@ func edit(data []byte, exists bool, iface string, wishes []wish) ([]byte, bool, 
 
 // checkAppend tells why a block cannot work in this file.
 func checkAppend(dev string, data []byte) error {
-	if loc := addressSyntax.FindIndex(data); loc != nil {
+	if n := addressSyntax(data); n > 0 {
 		remedy := "write its routes as lines of `ip route` instead"
 		if lines, err := Convert(dev, data); err == nil {
 			remedy = "replace the file's content by these lines, which mean the same:\n    " + strings.Join(lines, "\n    ")
 		} else {
 			remedy += " (" + err.Error() + ")"
 		}
-		return &FileError{Line: lineAt(data, loc[1]), Kind: ErrAddressSyntax,
+		return &FileError{Line: n, Kind: ErrAddressSyntax,
 			Why: "cannot carry a metric, and lines of both kinds do not work in one file", Remedy: remedy}
 	}
 	// ifup-routes reads with plain `read`: a backslash joins the next line.
 	if t := bytes.TrimSuffix(data, []byte("\n")); bytes.HasSuffix(t, []byte(`\`)) {
-		return &FileError{Line: lineAt(data, len(t)), Why: "ends in a backslash and would swallow the line behind it",
+		return &FileError{Line: 1 + bytes.Count(t, []byte("\n")), Why: "ends in a backslash and would swallow the line behind it",
 			Remedy: "remove the backslash"}
 	}
 	return nil
-}
-
-func lineAt(data []byte, offset int) int {
-	return 1 + bytes.Count(data[:offset], []byte("\n"))
 }
 
 // blockLines gives the routes in iface's block of a file, each with whether it
@@ -227,7 +234,7 @@ func blockLines(segs []segment, iface string) map[string]bool {
 // foreign reports whether a line outside ibup's blocks, or a route in the
 // ADDRESSn syntax, means the route already.
 func foreign(data []byte, segs []segment, r config.Route) bool {
-	if addressSyntax.Match(data) {
+	if addressSyntax(data) > 0 {
 		lines, err := Convert(r.Dev, data)
 		return err == nil && slices.Contains(lines, r.String())
 	}

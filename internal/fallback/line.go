@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -132,8 +131,34 @@ func parseAddr(w string) (netip.Addr, error) {
 	return a, errUnknown
 }
 
-// assignment is NAMEn=VALUE without anything a shell would have to work out.
-var assignment = regexp.MustCompile(`^[ \t]*([A-Z]+)([0-9]+)=("[^"$\x60\\]*"|'[^']*'|[^"'$\x60\\ \t\r#;&|<>()]*)[ \t]*(#.*)?$`)
+// assignment reads NAMEn=VALUE without anything a shell would have to work out,
+// and perhaps a comment behind it.
+func assignment(text string) (name string, n int, value string, ok bool) {
+	left, right, found := strings.Cut(strings.TrimLeft(text, " \t"), "=")
+	name = strings.TrimRight(left, "0123456789")
+	n, err := strconv.Atoi(left[len(name):])
+	if !found || err != nil || left != name+strconv.Itoa(n) || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return "", 0, "", false
+	}
+	var rest string
+	switch {
+	case strings.HasPrefix(right, `"`), strings.HasPrefix(right, "'"):
+		value, rest, ok = strings.Cut(right[1:], right[:1])
+		ok = ok && (right[0] == '\'' || !strings.ContainsAny(value, "$`\\"))
+	default:
+		end := strings.IndexAny(right, " \t")
+		if end < 0 {
+			end = len(right)
+		}
+		value, rest = right[:end], right[end:]
+		ok = !strings.ContainsAny(value, "\"'$`\\\r#;&|<>()")
+	}
+	comment := strings.TrimLeft(rest, " \t")
+	if ok && comment != "" && (comment == rest || comment[0] != '#') {
+		ok = false
+	}
+	return name, n, value, ok
+}
 
 // numbered are the NAMEn variables of a file in the ADDRESSn syntax.
 type numbered struct {
@@ -151,21 +176,16 @@ func readNumbered(data []byte) numbered {
 		if t := strings.TrimSpace(text); t == "" || t[0] == '#' {
 			continue
 		}
-		m := assignment.FindStringSubmatch(text)
-		if m == nil {
+		name, i, value, ok := assignment(text)
+		if !ok {
 			n.odd = append(n.odd, no)
 			continue
 		}
-		i, err := strconv.Atoi(m[2])
-		if err != nil || strconv.Itoa(i) != m[2] {
-			n.odd = append(n.odd, no)
-			continue
+		if n.vars[name] == nil {
+			n.vars[name], n.line[name] = map[int]string{}, map[int]int{}
 		}
-		if n.vars[m[1]] == nil {
-			n.vars[m[1]], n.line[m[1]] = map[int]string{}, map[int]int{}
-		}
-		n.vars[m[1]][i] = strings.Trim(m[3], `"'`)
-		n.line[m[1]][i] = no
+		n.vars[name][i] = value
+		n.line[name][i] = no
 	}
 	return n
 }

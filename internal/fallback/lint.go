@@ -174,7 +174,7 @@ func Lint(name string, data []byte) []Finding {
 			l.add(fe.Line, Error, fe.Remedy, "%s", fe.Why)
 		}
 	}
-	if addressSyntax.Match(data) {
+	if addressSyntax(data) > 0 {
 		l.assignments(data)
 	} else {
 		l.lines(data)

@@ -24,10 +24,13 @@ type Deps struct {
 	// Surroundings fills in the facts that neither snapshot nor journal have.
 	Surroundings func(c config.Config, s host.Snapshot, f Facts) Facts
 	Set          []config.Config // all interfaces of the machine
-	Store        Store
-	Now          func() time.Duration // since boot
-	Notify       func(iface, status string, settled bool)
-	Log          func(Event)
+	// Network lists links and routes, which needs no firmware: for when a look at
+	// all of the machine hangs.
+	Network func(context.Context) (host.NetDump, error)
+	Store   Store
+	Now     func() time.Duration // since boot
+	Notify  func(iface, status string, settled bool)
+	Log     func(Event)
 	// Stay: stay on the fallback, or for good with Watch=always, as Boot.Watch
 	// says. Without it a run ends with its first verdict.
 	Stay bool
@@ -74,8 +77,9 @@ const (
 	// lossGrace is how long an interface that was up may be without carrier or
 	// peer before the fallback: a subnet manager's restart is shorter.
 	lossGrace = 10 * time.Second
-	// silence is how long a look at the machine may take.
-	silence = 2 * time.Second
+	// silence is how long a look at the machine may take. It takes milliseconds, or
+	// a minute for each command that the firmware does not answer.
+	silence = 5 * time.Second
 )
 
 // run is one interface's run.
@@ -95,6 +99,7 @@ type run struct {
 	reason   *Reason
 	held     map[string]Place // by other interfaces, as of heldAt
 	heldAt   time.Duration
+	network  chan host.NetDump // of a listing under way; nil: none is
 }
 
 type ended struct {
@@ -206,6 +211,7 @@ func (r *run) look() bool {
 			return false
 		}
 		r.state.Facts.Silent = since
+		v.Snapshot = r.listNetwork(v)
 	}
 	s := &r.state
 	s.Snapshot = v.Snapshot
@@ -214,6 +220,32 @@ func (r *run) look() bool {
 	s.Facts = r.Surroundings(r.cfg, v.Snapshot, s.Facts)
 	s.Facts.InFlight = r.inFlight
 	return true
+}
+
+// listNetwork brings links and routes of an old look up to date, or gives those
+// alone where there is none: whether the fallback is in place must be seen. The
+// kernel may hold the network back as well, so it gets its time and no more.
+func (r *run) listNetwork(v View) host.Snapshot {
+	if r.network == nil {
+		c := make(chan host.NetDump, 1)
+		r.network = c
+		go func() {
+			d, _ := r.Network(context.Background()) // without links it is of no use
+			c <- d
+		}()
+	}
+	select {
+	case d := <-r.network:
+		r.network = nil
+		if len(d.Links) > 0 {
+			v.Routes = d.Routes
+		}
+		if len(v.Links) == 0 {
+			v.Links = d.Links
+		}
+	case <-time.After(pace):
+	}
+	return v.Snapshot
 }
 
 // claims are the ports of the other interfaces.

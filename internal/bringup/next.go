@@ -70,7 +70,10 @@ func rows() []row {
 // fallback is in place, or Fail when waiting is over and there is no fallback.
 func Next(cfg config.Config, s State) Step {
 	v := &view{cfg: cfg, s: s}
-	if s.Facts.Silent > 0 {
+	switch f := s.Facts; {
+	case f.Silent > 0 && f.InFlight != nil:
+		return v.blocked(v.inFlight(*f.InFlight), 0)
+	case f.Silent > 0:
 		return v.blocked(because(FWSilent, v.kernelSays(s.Facts.Place.BDF), "pci", v.pci()), 0)
 	}
 	for _, r := range rows() {

@@ -321,6 +321,7 @@ func addressRows() []row1 {
 		{"verified on an interface that is gone", nil, running, edits{func(s *State) { s.Facts.Verified.Index = 2 }}, "verify that 20.20.20.107 answer over ib0"},
 		{"no answer, no neighbour", nil, running, edits{silent("")}, "wait IB-PEER-NO-ARP"},
 		{"no answer, neighbour there", nil, running, edits{silent("80:00:…")}, "wait IB-PEER-NO-ECHO"},
+		{"still asking when the time is over", nil, running, edits{silent(""), late, func(s *State) { s.Facts.InFlight = &Step{Kind: Verify} }}, "fail IB-PEER-NO-ARP"},
 		{"all right", nil, running, nil, "ib0 is up"},
 	}
 }

@@ -102,13 +102,16 @@ func (v *view) silentPeer() *Reason {
 		}
 	}
 	if first == nil {
-		first = &PeerResult{Peer: v.cfg.Verify.Ping[0]}
+		first = &PeerResult{}
+		if len(v.cfg.Verify.Ping) > 0 {
+			first.Peer = v.cfg.Verify.Ping[0]
+		}
 	}
 	code := PeerNoARP
 	if first.LLAddr != "" {
 		code = PeerNoEcho
 	}
-	return because(code, evidence, "peer", first.Peer.String(), "link", v.link.Name)
+	return because(code, evidence, "peer", first.Peer.String(), "link", v.cfg.Name)
 }
 
 // OK tells whether the peer has answered every time.

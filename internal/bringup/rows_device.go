@@ -253,6 +253,10 @@ func (v *view) inFlight(step Step) *Reason {
 		return because(ModLoading, v.kernelSays(v.place.BDF), "module", strings.Join(step.Modules, ", "))
 	case BindDriver:
 		return because(ProbeWait, v.kernelSays(step.BDF), "pci", step.BDF)
+	case Verify:
+		if last := v.s.Facts.Verified; last != nil && !last.OK {
+			return v.silentPeer()
+		}
 	}
-	return because(Refused, nil, "step", step.String(), "error", "it has not come back yet")
+	return because(TimeUp, nil, "link", v.cfg.Name, "step", step.String())
 }

@@ -104,7 +104,9 @@ func (u *undo) route(done Step, l *host.Link) {
 		return
 	}
 	if dev := linkByName(u.s, done.Was.Dev); dev != nil {
-		u.add(Step{Kind: ReplaceRoute, Link: dev.Name, Index: dev.Index, Route: *done.Was})
+		was := *done.Was
+		was.Dev = ""
+		u.add(Step{Kind: ReplaceRoute, Link: dev.Name, Index: dev.Index, Route: was})
 	}
 }
 
@@ -141,8 +143,11 @@ func (u *undo) useOf(l host.Link) string {
 	// Routes go with the addresses and with ibup's own; those of a foreign address
 	// are told by that.
 	rest.Routes = slices.DeleteFunc(slices.Clone(u.s.Routes), func(r host.Route) bool {
-		return r.Dev == l.Name && (r.Proto == protoKernel || r.Proto == fallback.Protocol || u.gone[Step{Kind: DelRoute, Link: l.Name, Index: l.Index,
-			Route: Route{Dest: r.Dest, Via: r.Via, Metric: r.Metric}}.key()])
+		del := Step{Kind: DelRoute, Link: r.Dev, Route: Route{Dest: r.Dest, Via: r.Via, Metric: r.Metric}}
+		if dev := linkByName(u.s, r.Dev); dev != nil {
+			del.Index = dev.Index
+		}
+		return r.Proto == protoKernel || r.Proto == fallback.Protocol || u.gone[del.key()]
 	})
 	if what := Carries(u.s, l); what != "" {
 		return what

@@ -114,7 +114,7 @@ func TestUpAdopted(t *testing.T) {
 	m.sh("ip addr add 192.0.2.9/24 dev ib0")
 	m.until(time.Minute, "! ip addr show dev ib0 | grep tentative")
 	before := m.sh("cat /sys/class/net/ib0/carrier_changes /sys/class/net/ib0/ifindex; ip addr show dev ib0; ip route")
-	m.sh("ip monitor link address route >/tmp/monitor 2>&1 & echo $! >/tmp/monitor.pid; sleep 0.2")
+	m.sh("ip monitor link address route dev ib0 >/tmp/monitor 2>&1 & echo $! >/tmp/monitor.pid; sleep 0.2")
 	m.ibup(0, "up")
 	m.sh("kill $(cat /tmp/monitor.pid)")
 	if got := m.sh("cat /tmp/monitor"); got != "" {
@@ -137,7 +137,7 @@ func TestUpAgainChangesNothing(t *testing.T) {
 	m := b.story("6.1", c)
 	m.ibup(0, "up")
 	m.until(time.Minute, "! ip addr show dev ib0 | grep tentative")
-	m.sh("ip monitor link address route >/tmp/monitor 2>&1 & echo $! >/tmp/monitor.pid; sleep 0.2")
+	m.sh("ip monitor link address route dev ib0 >/tmp/monitor 2>&1 & echo $! >/tmp/monitor.pid; sleep 0.2")
 	for range 3 {
 		m.ibup(0, "up")
 	}

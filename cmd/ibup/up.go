@@ -194,6 +194,7 @@ func (a *app) bringUp(ctx context.Context, set config.Set, s host.Snapshot, chos
 		Observer:     observer,
 		Do:           act.Do,
 		Surroundings: surroundings().Fill,
+		Network:      host.Netlink{}.ReadNet,
 		Set:          set.Interfaces,
 		Store:        bringup.NewStore(),
 		Now:          sinceBoot,

@@ -205,6 +205,10 @@ func newInterface(in Input, c config.Config, claims []bringup.Claim) Interface {
 			i.State = "fallback"
 		}
 	}
+	// Who waits on the fallback for better times is not coming up.
+	if i.State == "down" && i.Active {
+		i.State = "coming up"
+	}
 	return i
 }
 
@@ -234,9 +238,6 @@ func (i *Interface) judge(step bringup.Step) {
 		}
 	default:
 		i.State, i.Next = "down", step.String()
-	}
-	if i.State == "down" && i.Active {
-		i.State = "coming up"
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/u-root/u-root/pkg/kmodule"
 	"golang.org/x/sys/unix"
 
 	"ibup/internal/host"
+	"ibup/internal/modules/unpack"
 )
 
 // LockFile is held by whoever loads modules. The kernel would sort out two loaders
@@ -199,14 +199,28 @@ func (l *Loader) insert(m Load) error {
 			return err
 		}
 	}
-	if _, err := f.Seek(0, 0); err != nil {
-		return err
-	}
-	image, err := unpack(f, m.Compression)
+	image, err := readImage(m)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
 	}
 	return l.kernel.init(image, m.Params)
+}
+
+// readImage reads and unpacks a module file.
+func readImage(m Load) ([]byte, error) {
+	b, err := os.ReadFile(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	switch m.Compression {
+	case Gzip:
+		return unpack.Gzip(b, unpack.Limit)
+	case XZ:
+		return unpack.XZ(b, unpack.Limit)
+	case Zstd:
+		return unpack.Zstd(b, unpack.Limit)
+	}
+	return b, nil
 }
 
 // unpacks tells whether the kernel itself can decompress a module: since 5.17 with
@@ -233,6 +247,6 @@ func (syscalls) finit(f *os.File, params string, flags int) error {
 	return unix.FinitModule(int(f.Fd()), params, flags)
 }
 
-func (syscalls) init(image []byte, params string) error { return kmodule.Init(image, params) }
+func (syscalls) init(image []byte, params string) error { return unix.InitModule(image, params) }
 
-func (syscalls) remove(name string) error { return kmodule.Delete(name, unix.O_NONBLOCK) }
+func (syscalls) remove(name string) error { return unix.DeleteModule(name, unix.O_NONBLOCK) }

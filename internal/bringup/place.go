@@ -1,7 +1,6 @@
 package bringup
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -231,13 +230,11 @@ func firstFree(c config.Config, s host.Snapshot, all []candidate, claims []Claim
 	}
 	// An Ethernet class does not rule InfiniBand out, but it is a worse guess than
 	// a port that is known or a function that says it is InfiniBand.
-	guess := func(x candidate) int {
-		if x.port == nil && x.fn.Class>>8 != 0x0207 {
-			return 1
+	for _, x := range ok {
+		if x.port != nil || x.fn.Class>>8 == 0x0207 {
+			return x.Place, nil
 		}
-		return 0
 	}
-	slices.SortStableFunc(ok, func(a, b candidate) int { return cmp.Compare(guess(a), guess(b)) })
 	if len(ok) > 0 {
 		return ok[0].Place, nil
 	}

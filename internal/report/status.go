@@ -3,10 +3,10 @@
 package report
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"ibup/internal/bringup"
@@ -151,7 +151,7 @@ func NewStatus(in Input) Status {
 			taken[bringup.Place{BDF: i.Port.PCI, Port: i.Port.Num}] = true
 		}
 	}
-	slices.SortFunc(s.Interfaces, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
+	sort.Slice(s.Interfaces, func(i, j int) bool { return s.Interfaces[i].Name < s.Interfaces[j].Name })
 	for _, name := range in.Set.Refused {
 		s.Interfaces = append(s.Interfaces, Interface{Name: name, State: "refused", Next: "ibup config check"})
 	}

@@ -135,7 +135,7 @@ func (p *printer) iface(s Status, i Interface) {
 		p.field("port GUID", x.GUID)
 	}
 	if n := i.Netdev; n != nil {
-		p.field("interface", strings.Join(nonEmpty(fmt.Sprintf("%s (index %d)", n.Name, n.Index), n.Driver, n.Mode, flag(n.Up, "up", "down"), flag(n.Carrier, "carrier", "no carrier")), ", "))
+		p.field("interface", strings.Join(nonEmpty(fmt.Sprintf("%s (index %d)", n.Name, n.Index), n.Driver, n.Mode, either(n.Up, "up", "down"), either(n.Carrier, "carrier", "no carrier")), ", "))
 	}
 	p.field("P_Key", i.PKey+membershipText(i.Member))
 	p.field("MTU", mtuText(i.MTU))
@@ -307,7 +307,7 @@ func bracket(s string) string {
 	return "(" + s + ")"
 }
 
-func flag(on bool, yes, no string) string {
+func either(on bool, yes, no string) string {
 	if on {
 		return yes
 	}

@@ -1,21 +1,17 @@
 package unpack
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"hash/crc64"
-
-	"github.com/ulikunitz/xz/lzma"
 )
 
 // The .xz format, version 1.0.4: a stream header, blocks of LZMA2 with a check
 // each, an index. The kernel's build packs modules as one block with a CRC-32.
 const (
-	xzMagic   = "\xfd7zXZ\x00"
-	xzLZMA2   = 0x21
-	xzMaxDict = 64 << 20 // xz -9; a decoder allocates it
+	xzMagic = "\xfd7zXZ\x00"
+	xzLZMA2 = 0x21
 )
 
 // Checks by their identifier in the stream header.
@@ -37,7 +33,7 @@ func XZ(b []byte, limit int) ([]byte, error) {
 	}
 	check := b[7]
 	checkSize := [16]int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}[check]
-	var out []byte
+	out := make([]byte, 0, min(6*len(b), limit)) // modules shrink to a fifth
 	for b = b[12:]; ; {
 		if len(b) == 0 {
 			return nil, xzCorrupt("ends early")
@@ -45,21 +41,17 @@ func XZ(b []byte, limit int) ([]byte, error) {
 		if b[0] == 0 {
 			return out, nil // the index: no more blocks
 		}
-		dict, size, err := xzBlock(b)
+		size, err := xzBlock(b)
 		if err != nil {
 			return nil, err
 		}
-		data := bytes.NewReader(b[size:])
-		r, err := lzma.Reader2Config{DictCap: dict}.NewReader2(data)
-		if err != nil {
-			return nil, fmt.Errorf("xz: %w", err)
-		}
 		start := len(out)
-		if out, err = readAll(out, r, limit); err != nil {
-			return nil, fmt.Errorf("xz: %w", err)
+		var rest []byte
+		if out, rest, err = lzma2(out, b[size:], limit); err != nil {
+			return nil, err
 		}
-		used := len(b) - size - data.Len()
-		b = b[size+used:]
+		used := len(b) - size - len(rest)
+		b = rest
 		pad := -used & 3
 		if len(b) < pad+checkSize {
 			return nil, xzCorrupt("ends early")
@@ -71,15 +63,16 @@ func XZ(b []byte, limit int) ([]byte, error) {
 	}
 }
 
-// xzBlock reads a block's header: the size of the dictionary, and its own.
-func xzBlock(b []byte) (dict, size int, err error) {
+// xzBlock reads a block's header and returns its size. The size of the dictionary
+// in it does not matter: the whole output is one.
+func xzBlock(b []byte) (size int, err error) {
 	size = (int(b[0]) + 1) * 4
 	if len(b) < size {
-		return 0, 0, xzCorrupt("ends early")
+		return 0, xzCorrupt("ends early")
 	}
 	h := b[:size-4]
 	if crc32.ChecksumIEEE(h) != binary.LittleEndian.Uint32(b[size-4:]) {
-		return 0, 0, xzCorrupt("block header")
+		return 0, xzCorrupt("block header")
 	}
 	flags := h[1]
 	h = h[2:]
@@ -87,23 +80,15 @@ func xzBlock(b []byte) (dict, size int, err error) {
 		if flags&present != 0 {
 			_, n := binary.Uvarint(h)
 			if n <= 0 {
-				return 0, 0, xzCorrupt("block header")
+				return 0, xzCorrupt("block header")
 			}
 			h = h[n:]
 		}
 	}
 	if flags&0x3f != 0 || len(h) < 3 || h[0] != xzLZMA2 || h[1] != 1 {
-		return 0, 0, fmt.Errorf("xz: packed with a filter that modules are not packed with")
+		return 0, fmt.Errorf("xz: packed with a filter that modules are not packed with")
 	}
-	props := h[2]
-	if props > 40 {
-		return 0, 0, xzCorrupt("dictionary size")
-	}
-	d := (2 | uint64(props&1)) << (props/2 + 11)
-	if d > xzMaxDict {
-		return 0, 0, fmt.Errorf("xz: dictionary of %d MiB", d>>20)
-	}
-	return int(d), size, nil
+	return size, nil
 }
 
 // xzVerify compares a block's check; SHA-256 and the reserved kinds, which the

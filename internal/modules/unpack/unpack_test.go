@@ -13,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
-	"github.com/ulikunitz/xz/lzma"
+	ref "github.com/ulikunitz/xz/lzma"
 )
 
 type format struct {
@@ -188,7 +188,7 @@ func FuzzZstd(f *testing.F) {
 			}
 		}
 	}
-	ref, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<20))
+	common, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<20))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func FuzzZstd(f *testing.F) {
 		if len(got) > 1<<20 {
 			t.Fatalf("%d bytes", len(got))
 		}
-		want, err := ref.DecodeAll(b, nil)
+		want, err := common.DecodeAll(b, nil)
 		if err == nil && !bytes.Equal(got, want) {
 			t.Errorf("%d bytes, the common decoder has %d", len(got), len(want))
 		}
@@ -212,7 +212,7 @@ func FuzzZstd(f *testing.F) {
 func FuzzXZ(f *testing.F) {
 	for _, s := range samples() {
 		var b bytes.Buffer
-		w, err := lzma.NewWriter2(&b)
+		w, err := ref.NewWriter2(&b)
 		if err == nil {
 			_, err = w.Write(s[:min(len(s), 2000)])
 		}
@@ -232,7 +232,7 @@ func FuzzXZ(f *testing.F) {
 		if len(got) > 1<<20 {
 			t.Fatalf("%d bytes", len(got))
 		}
-		r, err := lzma.Reader2Config{DictCap: 1 << 20}.NewReader2(bytes.NewReader(b))
+		r, err := ref.Reader2Config{DictCap: 1 << 20}.NewReader2(bytes.NewReader(b))
 		if err != nil {
 			return
 		}

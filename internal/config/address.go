@@ -3,15 +3,24 @@ package config
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 )
 
-var (
-	noAddr      netip.Addr
-	leadingZero = regexp.MustCompile(`^([0-9]+\.)*0[0-9]+(\.[0-9]+)*$`)
-)
+var noAddr netip.Addr
+
+// hasLeadingZero tells whether dotted decimal numbers have one: some programs
+// read those as octal.
+func hasLeadingZero(s string) bool {
+	zero := false
+	for _, n := range strings.Split(s, ".") {
+		if !isDecimal(n) {
+			return false
+		}
+		zero = zero || len(n) > 1 && n[0] == '0'
+	}
+	return zero
+}
 
 // parseInterfaceAddress takes an address with prefix length that an interface
 // can have.
@@ -90,7 +99,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 func parseHost(v string) (netip.Addr, *fault) {
 	a, err := netip.ParseAddr(v)
 	switch {
-	case err != nil && leadingZero.MatchString(v):
+	case err != nil && hasLeadingZero(v):
 		return noAddr, bad("write it without zeros in front of a number, which some programs take for octal", "%q is no address", v)
 	case err != nil && strings.Contains(v, "/"):
 		return noAddr, bad("write it without the prefix length", "%q is no address", v)

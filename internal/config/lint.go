@@ -135,7 +135,7 @@ func (l *linter) match() {
 
 func (l *linter) partition() {
 	parent, hex, found := strings.Cut(l.c.Name, ".")
-	if n, err := strconv.ParseUint(hex, 16, 16); found && err == nil && ipoibName.MatchString(parent) && uint16(n)|fullMember != l.c.IPoIB.PKey {
+	if n, err := strconv.ParseUint(hex, 16, 16); found && err == nil && isIPoIBName(parent) && uint16(n)|fullMember != l.c.IPoIB.PKey {
 		l.on("IPoIB.PKey", len(l.c.Origin["IPoIB.PKey"])-1, fmt.Sprintf("write PKey=0x%04x, or name it otherwise", n|fullMember),
 			"the name %s stands for partition 0x%04x, but the interface is on 0x%04x", l.c.Name, n|fullMember, l.c.IPoIB.PKey)
 	}

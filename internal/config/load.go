@@ -176,7 +176,7 @@ func (l *loader) addSettings() {
 // ip= counts on, or else ib0.
 func (l *loader) addDefaults() {
 	for name := range l.wishes.dracut {
-		if ipoibName.MatchString(name) {
+		if isIPoIBName(name) {
 			l.add(name)
 		}
 	}

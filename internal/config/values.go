@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -62,32 +61,41 @@ func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdefA
 
 func isDecimal(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-var bdf = regexp.MustCompile(`^(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])$`)
-
 // parseBDF takes a PCI address as lspci prints it, with or without the domain.
 func parseBDF(v string) (string, *fault) {
-	m := bdf.FindStringSubmatch(strings.ToLower(v))
-	if m == nil {
-		return "", bad("write domain:bus:device.function as `lspci -D` shows it, such as PCI=0000:3b:00.0", "%q is no PCI address", v)
+	low := strings.ToLower(v)
+	parts := strings.Split(low, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0000"}, parts...)
 	}
-	domain := m[1]
-	if domain == "" {
-		domain = "0000"
+	if len(parts) == 3 {
+		domain, bus := parts[0], parts[1]
+		device, function, _ := strings.Cut(parts[2], ".")
+		if isHex(domain) && len(domain) >= 4 && len(domain) <= 8 && isHex(bus) && len(bus) == 2 &&
+			isHex(device) && len(device) == 2 && device < "20" && len(function) == 1 && function >= "0" && function <= "7" {
+			return strings.Join(parts, ":"), nil
+		}
 	}
-	return domain + ":" + m[2] + ":" + m[3] + "." + m[4], nil
+	return "", bad("write domain:bus:device.function as `lspci -D` shows it, such as PCI=0000:3b:00.0", "%q is no PCI address", v)
 }
 
-var (
-	deviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-	ipoibName  = regexp.MustCompile(`^ib[0-9]+$`)
-)
+// isIPoIBName tells whether a name is one that ib_ipoib gives: ib and a number.
+func isIPoIBName(s string) bool {
+	n, found := strings.CutPrefix(s, "ib")
+	return found && isDecimal(n)
+}
+
+func isDeviceName(s string) bool {
+	const alnum = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return s != "" && len(s) <= 63 && strings.ContainsRune(alnum, rune(s[0])) && strings.Trim(s, alnum+"_.-") == ""
+}
 
 func parseDevice(v string) (string, *fault) {
 	const hint = "write a name of /sys/class/infiniband, such as Device=mlx5_0"
-	if ipoibName.MatchString(v) {
+	if isIPoIBName(v) {
 		return "", bad(hint, "%s is a network interface, not an InfiniBand device", v)
 	}
-	if !deviceName.MatchString(v) {
+	if !isDeviceName(v) {
 		return "", bad(hint, "%q is no name of an InfiniBand device", v)
 	}
 	return v, nil
@@ -209,15 +217,21 @@ func parseWatch(v string) (Watch, *fault) {
 	return "", bad(didYouMean(v, []string{"until-up", "always", "never"}), "unknown value %q", v)
 }
 
-var (
-	spans    = regexp.MustCompile(`([0-9]+)[ \t]*([a-z]*)[ \t]*`)
-	spanUnit = map[string]time.Duration{
-		"": time.Second, "s": time.Second, "sec": time.Second, "second": time.Second, "seconds": time.Second,
-		"ms": time.Millisecond, "msec": time.Millisecond,
-		"m": time.Minute, "min": time.Minute, "minute": time.Minute, "minutes": time.Minute,
-		"h": time.Hour, "hr": time.Hour, "hour": time.Hour, "hours": time.Hour,
-	}
-)
+var spanUnit = map[string]time.Duration{
+	"": time.Second, "s": time.Second, "sec": time.Second, "second": time.Second, "seconds": time.Second,
+	"ms": time.Millisecond, "msec": time.Millisecond,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute, "minutes": time.Minute,
+	"h": time.Hour, "hr": time.Hour, "hour": time.Hour, "hours": time.Hour,
+}
+
+// cutSpan takes a number and its unit from the front of a time span.
+func cutSpan(s string) (number, unit, rest string) {
+	rest = strings.TrimLeft(s, "0123456789")
+	number = s[:len(s)-len(rest)]
+	s = strings.TrimLeft(rest, " \t")
+	rest = strings.TrimLeft(s, "abcdefghijklmnopqrstuvwxyz")
+	return number, s[:len(s)-len(rest)], strings.TrimLeft(rest, " \t")
+}
 
 // parseTimeout takes a time span as systemd writes it: "90", "60s", "2min",
 // "1min 30s".
@@ -225,19 +239,19 @@ func parseTimeout(v string) (time.Duration, *fault) {
 	const hint = "write a time from 1s to 1h, such as Timeout=60s or Timeout=2min"
 	rest, total := v, time.Duration(0)
 	for rest != "" {
-		m := spans.FindStringSubmatchIndex(rest)
-		if m == nil || m[0] != 0 {
+		number, name, left := cutSpan(rest)
+		if number == "" {
 			return 0, bad(hint, "%q is no time", v)
 		}
-		unit, known := spanUnit[rest[m[4]:m[5]]]
-		n, err := strconv.ParseUint(rest[m[2]:m[3]], 10, 32)
+		unit, known := spanUnit[name]
+		n, err := strconv.ParseUint(number, 10, 32)
 		if !known {
-			return 0, bad(hint, "%q is no time: unknown unit %q", v, rest[m[4]:m[5]])
+			return 0, bad(hint, "%q is no time: unknown unit %q", v, name)
 		}
 		if err != nil || time.Duration(n) > time.Hour/unit || total > time.Hour {
 			return 0, bad(hint, "%s is longer than an hour", v)
 		}
-		total, rest = total+time.Duration(n)*unit, rest[m[1]:]
+		total, rest = total+time.Duration(n)*unit, left
 	}
 	switch {
 	case total < time.Second:

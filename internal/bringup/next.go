@@ -129,8 +129,8 @@ func (v *view) attempt(step Step) Step {
 		}
 		return step
 	}
-	if install, _ := v.install(reason); install != nil {
-		return *install
+	if first, _ := v.fallback(reason); first != nil {
+		return *first
 	}
 	return step
 }

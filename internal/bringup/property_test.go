@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -203,4 +204,55 @@ func randomLink(r *rand.Rand, s *State, l *host.Link) {
 			s.Routes = append(s.Routes, host.Route{Dest: p.Masked(), Dev: l.Name, Proto: 2})
 		}
 	}
+}
+
+// While the interface is not proven, packets for the fallback's network go by the
+// fallback, at every step from its installation until the interface works.
+func TestNeverUnreachable(t *testing.T) {
+	checked := 0
+	for seed := range 6000 {
+		r := rand.New(rand.NewPCG(uint64(seed), 3))
+		c, s := randomConfig(r), randomState(r)
+		withFallback(&c)
+		s.Facts.Verdict = Pending
+		for range 60 {
+			step := Next(c, s)
+			if step.Kind == Up || step.Kind == Fail {
+				break
+			}
+			// Taking the shadow away is the step between.
+			if s.Facts.Verdict == Fallback && step.Kind != DelRoute && step.Kind != Install {
+				checked++
+				// An interface that somebody else gave the address is left alone.
+				if target := Target(c, s.Snapshot, s.Facts.Place); slices.ContainsFunc(s.Links, func(l host.Link) bool {
+					return hasAddr(l, prefix) && (target == nil || l.Index != target.Index)
+				}) {
+					break
+				}
+				if way := wayTo(s.Snapshot, peer); way != "eno1" && !proven(c, s) {
+					t.Fatalf("seed %d: before %v the way is %q: %+v", seed, step, way, s.Routes)
+				}
+			}
+			resting := step.Kind == Rest && step.Reason.Pointless
+			if s = Apply(c, step, s); resting {
+				break
+			}
+		}
+	}
+	t.Logf("%d states on the fallback", checked)
+	if checked < 1000 {
+		t.Errorf("only %d states were on the fallback", checked)
+	}
+}
+
+// proven tells whether the interface works as far as the configuration asks.
+func proven(c config.Config, s State) bool {
+	l := Target(c, s.Snapshot, s.Facts.Place)
+	if l == nil || !l.Carrier {
+		return false
+	}
+	if v := s.Facts.Verified; len(c.Verify.Ping) > 0 {
+		return v != nil && v.OK && v.Index == l.Index
+	}
+	return s.Facts.Carrier == l.Index && s.Now >= s.Facts.CarrierSince+stableFor
 }

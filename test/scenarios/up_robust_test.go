@@ -98,7 +98,7 @@ for i in 5 6 7 8; do ibup up --device 0000:01:00.0 >/tmp/out.$i 2>&1; echo $? >/
 			t.Errorf("%s was done %d times", kind, n)
 		}
 	}
-	m.sh("for i in $(seq 20); do ibup up --device 0000:01:00.0 >/dev/null 2>&1 & ibup up >/dev/null 2>&1 || exit 1; wait $! || exit 1; done")
+	m.sh("for i in $(seq 5); do ibup up --device 0000:01:00.0 >/dev/null 2>&1 & ibup up >/dev/null 2>&1 || exit 1; wait $! || exit 1; done")
 	m.ping3("20.20.20.107")
 	if got := m.sh("ls -d /sys/class/net/ib* | wc -l; ip -4 -o addr show dev ib0 | wc -l"); got != "1\n1" {
 		t.Errorf("interfaces and addresses: %q", got)
@@ -192,8 +192,11 @@ func TestUpDown(t *testing.T) {
 		t.Errorf("addresses: %s", got)
 	}
 	m.sh("ip addr del 192.0.2.9/24 dev ib0")
-	m.ibup(0, "down ib0 --unload")
-	if got := m.sh("ls /sys/class/net; cat /proc/modules"); strings.Contains(got, "ib_ipoib") || strings.Contains(got, "mlx5_core") {
+	if out := m.ibup(0, "down ib0 --unload"); !strings.Contains(out, "mlx5_core") {
+		t.Errorf("ibup down:\n%s", out)
+	}
+	// udev may load the driver again by the card's alias; nobody loads these.
+	if got := m.sh("ls /sys/class/net; cat /proc/modules"); strings.Contains(got, "ib_ipoib") || strings.Contains(got, "ib_cm") {
 		t.Errorf("left: %s", got)
 	}
 	m.ibup(0, "up")

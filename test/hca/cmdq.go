@@ -2,6 +2,7 @@ package hca
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 	"time"
 )
@@ -17,6 +18,16 @@ type request struct {
 	in, out []byte
 	what    string // for the log: the object or register
 }
+
+// name notes for the log what the command is about: the first object it names.
+func (r *request) name(kind string, id uint32) {
+	if r.what == "" {
+		r.made(kind, id)
+	}
+}
+
+// made notes the object that the command makes.
+func (r *request) made(kind string, id uint32) { r.what = fmt.Sprintf("%s %#x", kind, id) }
 
 // entry is a command queue entry as read from memory, with its place.
 type entry struct {

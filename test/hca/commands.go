@@ -20,7 +20,6 @@ type command struct {
 
 // Sizes of mailboxes that are not plain headers (mlx5_ifc.h).
 const (
-	hdr      = 0x10
 	ctxIn    = 0x110 // contexts with a page list, empty
 	modifyQP = 0x110
 )

@@ -9,7 +9,6 @@ const (
 	eventPortChange  = 0x09
 	eventCommand     = 0x0a
 	eventPageRequest = 0x0b
-	eventSRQLastWQE  = 0x13
 	eventSRQLimit    = 0x14
 	eventPortModule  = 0x16
 	eventTempWarning = 0x17
@@ -64,6 +63,7 @@ func (h *HCA) createEQ(r *request) Status {
 		return StatusNoResources
 	}
 	q.id = id
+	r.made(h.fw.eqs.kind, id)
 	object8.set(r.out, uint64(id))
 	ref(&h.fw.uars, eqcUAR.u32(ctx), +1)
 	return StatusOK

@@ -6,11 +6,9 @@ const (
 	inOpcode field = 0x000<<8 | 16
 	inOpMod  field = 0x030<<8 | 16
 
-	outStatus   field = 0x000<<8 | 8
-	outSyndrome field = 0x020<<8 | 32
+	outStatus field = 0x000<<8 | 8 // then a syndrome, which is always 0 here
 
-	inHeader  = 0x10 // bytes before the payload of most commands
-	outHeader = 0x10
+	hdr       = 0x10  // bytes before the payload of most commands
 	pasOffset = 0x110 // page list of CREATE_EQ, CREATE_CQ, CREATE_QP, CREATE_RMP, CREATE_XRC_SRQ, ...
 )
 
@@ -83,7 +81,6 @@ const (
 	mcgGID         = 0x10 // attach_to_mcg_in.multicast_gid, also detach
 	madIfcMAD      = 0x10 // mad_ifc_in.mad, mad_ifc_out.response_mad_packet
 	madSize        = 256
-	rmpModifyState = 0x08 // modify_rmp_in.rmp_state (high nibble)
 )
 
 // ACCESS_REG.
@@ -120,7 +117,6 @@ const (
 
 // query_vport_counter_out: pairs of 64-bit packets and octets, byte offsets.
 const (
-	vcRxErrors    = 0x10
 	vcTxErrors    = 0x20
 	vcRxUnicast   = 0x30
 	vcTxUnicast   = 0x40

@@ -2,7 +2,6 @@ package hca
 
 // EQ context (mlx5_ifc_eqc_bits).
 const (
-	eqcOI         field = 0x00e<<8 | 1
 	eqcPageOffset field = 0x054<<8 | 6
 	eqcLogSize    field = 0x063<<8 | 5
 	eqcUAR        field = 0x068<<8 | 24
@@ -14,9 +13,7 @@ const (
 
 // CQ context (mlx5_ifc_cqc_bits).
 const (
-	cqcStatus     field = 0x000<<8 | 4
 	cqcCQESize    field = 0x008<<8 | 3
-	cqcCC         field = 0x00b<<8 | 1
 	cqcOI         field = 0x00e<<8 | 1
 	cqcPageOffset field = 0x054<<8 | 6
 	cqcLogSize    field = 0x063<<8 | 5
@@ -34,17 +31,14 @@ const (
 const (
 	mkcFree       field = 0x001<<8 | 1
 	mkcModeHigh   field = 0x003<<8 | 3 // access_mode_4_2
-	mkcUMR        field = 0x010<<8 | 1
 	mkcLocalWrite field = 0x014<<8 | 1
 	mkcLocalRead  field = 0x015<<8 | 1
 	mkcModeLow    field = 0x016<<8 | 2 // access_mode_1_0
-	mkcQPN        field = 0x020<<8 | 24
 	mkcVariant    field = 0x038<<8 | 8 // mkey_7_0
 	mkcLength64   field = 0x060<<8 | 1
 	mkcPD         field = 0x068<<8 | 24
 	mkcStart      field = 0x080<<8 | 64
 	mkcLen        field = 0x0c0<<8 | 64
-	mkcOctwords   field = 0x1a0<<8 | 32 // translations_octword_size
 	mkcLogPage    field = 0x1db<<8 | 5
 )
 
@@ -58,7 +52,6 @@ const (
 const (
 	qpcState       field = 0x000<<8 | 4
 	qpcType        field = 0x008<<8 | 8
-	qpcBlockLB     field = 0x021<<8 | 1
 	qpcPD          field = 0x028<<8 | 24
 	qpcLogRQSize   field = 0x049<<8 | 4
 	qpcLogRQStride field = 0x04d<<8 | 3
@@ -74,14 +67,12 @@ const (
 	qpcCQSend      field = 0x3e8<<8 | 24
 	qpcDETHSQPN    field = 0x408<<8 | 24
 	qpcPageOffset  field = 0x494<<8 | 6
-	qpcXRCD        field = 0x4c8<<8 | 24
 	qpcCQRecv      field = 0x4e8<<8 | 24
 	qpcDBR         field = 0x500<<8 | 64
 	qpcQKey        field = 0x540<<8 | 32
 	qpcRQType      field = 0x565<<8 | 3
 	qpcSRQN        field = 0x568<<8 | 24
 	qpcHwSQ        field = 0x5a0<<8 | 16
-	qpcSwSQ        field = 0x5b0<<8 | 16
 	qpcHwRQ        field = 0x5c0<<8 | 32
 	qpcSwRQ        field = 0x5e0<<8 | 32
 )
@@ -106,8 +97,6 @@ const (
 
 // QP service types (MLX5_QP_ST_* in qp.h).
 const (
-	qpRC  = 0x0
-	qpUC  = 0x1
 	qpUD  = 0x2
 	qpSMI = 0x7
 	qpGSI = 0x8
@@ -137,7 +126,6 @@ const (
 	wqPD         field = 0x048<<8 | 24
 	wqDBR        field = 0x080<<8 | 64
 	wqHwCounter  field = 0x0c0<<8 | 32
-	wqSwCounter  field = 0x0e0<<8 | 32
 	wqLogStride  field = 0x10c<<8 | 4
 	wqLogPage    field = 0x113<<8 | 5
 	wqLogSize    field = 0x11b<<8 | 5
@@ -170,7 +158,6 @@ const (
 	hvFieldSelect   field = 0x000<<8 | 32
 	hvHasSMI        field = 0x101<<8 | 1
 	hvPhysState     field = 0x110<<8 | 4
-	hvPolicy        field = 0x114<<8 | 4
 	hvPortState     field = 0x118<<8 | 4
 	hvVportState    field = 0x11c<<8 | 4
 	hvSystemGUID    field = 0x140<<8 | 64
@@ -184,13 +171,6 @@ const (
 	hvSMSL          field = 0x330<<8 | 4
 	hvQKeyViol      field = 0x340<<8 | 16
 	hvPKeyViol      field = 0x350<<8 | 16
-)
-
-// Selected fields of MODIFY_HCA_VPORT_CONTEXT (driver.h, port_state_policy).
-const (
-	hvSelectPortGUID = 1 << 0
-	hvSelectNodeGUID = 1 << 1
-	hvSelectPolicy   = 1 << 2
 )
 
 // MTT entry (mlx5_ifc_mtt_bits): the address, with two permission bits.

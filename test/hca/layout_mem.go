@@ -21,10 +21,9 @@ const (
 
 // Health buffer (health_buffer in device.h), relative to segHealth.
 const (
-	healthFwVer    = 0x30
-	healthHwID     = 0x34
-	healthSeverity = 0x38
-	healthSynd     = 0x3c // irisc index, syndrome, extended syndrome
+	healthFwVer = 0x30
+	healthHwID  = 0x34
+	healthSynd  = 0x3c // irisc index, syndrome, extended syndrome
 )
 
 // UAR page: doorbells (doorbell.h; eq.c for the EQ's).
@@ -73,7 +72,6 @@ const (
 	deliveryBlockNum   = 0x03
 	deliveryOutPtr     = 0x04
 	deliveryInPtr      = 0x05
-	deliveryFw         = 0x06
 	deliveryInLen      = 0x07
 	deliveryOutLen     = 0x08
 	deliveryDescriptor = 0x10
@@ -90,7 +88,6 @@ const (
 
 // Completion queue entry (mlx5_cqe64, mlx5_err_cqe in device.h), 64 bytes.
 const (
-	cqeMLPath     = 0x11
 	cqeSLID       = 0x16
 	cqeFlagsRQPN  = 0x18 // 29:28 GRH, 27:24 SL, 23:0 source QP
 	cqeSRQN       = 0x20
@@ -102,7 +99,6 @@ const (
 	cqeOpOwner    = 0x3f // 7:4 opcode, 0 owner
 	cqeSize       = 0x40
 
-	cqeErrVendor   = 0x36
 	cqeErrSyndrome = 0x37
 )
 
@@ -138,7 +134,6 @@ const (
 	avQKey       = 0x00
 	avDQP        = 0x08 // 31 extended, 23:0 destination QP
 	avRateSL     = 0x0c
-	avFlMLID     = 0x0d
 	avRLID       = 0x0e
 	avTClass     = 0x1a
 	avHopLimit   = 0x1b

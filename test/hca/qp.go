@@ -49,8 +49,8 @@ func (h *HCA) createQP(r *request) Status {
 		hasSQ: !qpcNoSQ.is(ctx), sqLog: uint(qpcLogSQSize.get(ctx)),
 	}
 	copy(q.ctx[:], ctx)
-	var known bool
-	if r.what, known = qpTypes[q.typ]; !known {
+	name, known := qpTypes[q.typ]
+	if !known {
 		return StatusBadParam
 	}
 	if s := h.checkQP(q, r); s != StatusOK {
@@ -75,6 +75,7 @@ func (h *HCA) createQP(r *request) Status {
 	if s := create(&h.fw.qps, q, r); s != StatusOK {
 		return s
 	}
+	r.made(name+" QP", q.id)
 	h.refQP(q, +1)
 	return StatusOK
 }

@@ -79,7 +79,6 @@ func (h *HCA) writePCAP(b []byte) { h.setCapMask(binary.BigEndian.Uint32(b[4:]))
 
 // Link speeds and widths of PTYS (mlx5_ifc_ptys_reg_bits; port.h).
 const (
-	ptysIBProtocol   = 1 << 0
 	ptysEthProtocol  = 1 << 2
 	ptysWidth4X      = 4
 	ptysSpeedEDR     = 32

@@ -55,6 +55,7 @@ func create[T based](t *table[T], v T, r *request) Status {
 		return StatusNoResources
 	}
 	v.base().id = id
+	r.made(t.kind, id)
 	object24.set(r.out, uint64(id))
 	return StatusOK
 }
@@ -62,6 +63,7 @@ func create[T based](t *table[T], v T, r *request) Status {
 // destroy removes the object that the command names.
 func destroy[T based](h *HCA, t *table[T], r *request) (T, Status) {
 	id := object24.u32(r.in)
+	r.name(t.kind, id)
 	v, ok := t.get(id)
 	switch {
 	case !ok:
@@ -77,6 +79,7 @@ func destroy[T based](h *HCA, t *table[T], r *request) (T, Status) {
 
 // lookup finds the object with the number id for a command that names it.
 func lookup[T any](h *HCA, t *table[T], id uint32, r *request) (T, bool) {
+	r.name(t.kind, id)
 	v, ok := t.get(id)
 	if !ok {
 		h.violation("%v names %s %#x, which does not exist", r.op, t.kind, id)

@@ -203,14 +203,6 @@ func (m *machine) file(limit time.Duration, match, path string, args ...any) str
 	return strings.TrimRight(got, "\n")
 }
 
-// gone waits, in guest time, until nothing exists at path.
-func (m *machine) gone(limit time.Duration, path string) {
-	m.b.t.Helper()
-	if err := m.WaitGone(m.b.ctx, path, limit); err != nil {
-		m.b.t.Fatal(err)
-	}
-}
-
 // carrier waits for an interface's carrier to be want, "0" or "1".
 func (m *machine) carrier(link, want string, limit time.Duration) {
 	m.b.t.Helper()
@@ -241,15 +233,6 @@ const carrierLimit = 5 * time.Second
 func (m *machine) port(attribute, value string) {
 	m.b.t.Helper()
 	m.file(time.Minute, "^"+regexp.QuoteMeta(value)+"\n", "/sys/class/infiniband/mlx5_0/ports/1/%s", attribute)
-}
-
-// kernelSays waits until a line of the kernel log matches a regular expression
-// and returns that line.
-func (m *machine) kernelSays(limit time.Duration, match string) string {
-	m.b.t.Helper()
-	out := m.until(limit, "dmesg | grep -E '"+match+"'")
-	line, _, _ := strings.Cut(out, "\n")
-	return line
 }
 
 // loadStack is the story's own way to ib0.

@@ -24,6 +24,7 @@ install: build ## install below DESTDIR: program, udev rule, units, manual
 	  install -D -m 0644 -t $(DESTDIR)/usr/share/man/man$${page##*.} $$page || exit 1; \
 	done
 	install -D -m 0644 rpm/ibup-example.conf $(DESTDIR)/usr/share/doc/ibup/ibup-example.conf
+	install -D -m 0644 rpm/ibup.bash $(DESTDIR)/usr/share/bash-completion/completions/ibup
 	install -d -m 0755 $(DESTDIR)/etc/ibup
 
 .PHONY: test

@@ -32,14 +32,6 @@ ip -o addr show scope global | awk '$2 ~ /^ib/ {print $2, $4}' | sort
 ip -4 route show dev ib0.8001; ip -6 route show dev ib0.8001 | grep -v fe80`)
 }
 
-// down takes away what ibup made, and the modules, so that the next bring-up
-// starts from nothing.
-func (m *machine) reset() {
-	m.b.t.Helper()
-	m.ibup(0, "down")
-	m.sh("modprobe -r ib_ipoib mlx5_ib mlx5_core ib_umad ib_cm && rm -f /run/ibup/*.json")
-}
-
 // kill -9 at every step of a bring-up, each step once, then started again: the
 // same end, nothing twice, nothing left over.
 func TestUpKilledAtEveryStep(t *testing.T) {
@@ -51,19 +43,29 @@ func TestUpKilledAtEveryStep(t *testing.T) {
 	b.host("20.20.21.107", 0x8001)
 	c := b.card(hca.Config{})
 	m := b.boot(b.withIbup(vm.Options{Kernel: "6.1", HCAs: []string{c.Socket}}, map[string]string{"ib0.8001": everything}))
-	m.ibup(0, "up")
-	want := m.end()
-	steps := m.journal("ib0.8001").Steps
-	t.Logf("%d steps; the end:\n%s", len(steps), want)
-	if len(steps) < 9 {
-		t.Fatalf("only %d steps: %+v", len(steps), steps)
-	}
-	for n := 1; n <= len(steps); n++ {
-		m.reset()
-		// The journal tells that step n has begun; then, at once, the end.
+	// The journal tells that step n has begun; then, at once, the end.
+	kill := func(n int) {
+		t.Helper()
 		m.sh(`ibup up >/tmp/killed 2>&1 & pid=$!
 until grep -q '"n": %d,' /run/ibup/ib0.8001.json 2>/dev/null; do kill -0 $pid 2>/dev/null || break; done
 kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null; true`, n)
+	}
+	kill(1) // the load of the modules
+	m.ibup(0, "up")
+	want := m.end()
+	m.forget()
+	m.ibup(0, "up")
+	steps := m.journal("ib0.8001").Steps
+	t.Logf("%d steps; the end:\n%s", len(steps), want)
+	if len(steps) < 8 {
+		t.Fatalf("only %d steps: %+v", len(steps), steps)
+	}
+	for n := 1; n <= len(steps); n++ {
+		if got := m.end(); got != want {
+			t.Errorf("before step %d: the end is\n%s\nwant\n%s", n, got, want)
+		}
+		m.forget()
+		kill(n)
 		m.ibup(0, "up")
 		if got := m.end(); got != want {
 			t.Errorf("killed at step %d (%s): the end is\n%s\nwant\n%s", n, steps[n-1].Text, got, want)
@@ -73,6 +75,15 @@ kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null; true`, n)
 		}
 	}
 	m.ping3("20.20.21.107")
+}
+
+// forget takes away what ibup made, so that the next bring-up starts from the
+// loaded modules.
+func (m *machine) forget() {
+	m.b.t.Helper()
+	m.ibup(0, "down")
+	m.until(time.Minute, "! test -e /sys/class/net/ib0.8001")
+	m.sh("rm -f /run/ibup/*.json")
 }
 
 // Several at once, and two hundred repetitions, give one result.

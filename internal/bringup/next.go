@@ -101,6 +101,15 @@ func backoff(n int) time.Duration {
 	return min(time.Second<<min(n-2, 5), 30*time.Second)
 }
 
+// retry is when a step that was given up is tried once more all the same; 0: never.
+// A card can come back to life without an event: somebody has reset it.
+func retry(step Step, a Attempt) time.Duration {
+	if step.Kind == BindDriver {
+		return a.At + time.Minute
+	}
+	return 0
+}
+
 // attempt passes a step on unless another act is under way, or it was tried in
 // vain just now, or the fallback comes first because the time is over.
 func (v *view) attempt(step Step) Step {
@@ -111,7 +120,10 @@ func (v *view) attempt(step Step) Step {
 	reason := because(TimeUp, nil, "link", v.cfg.Name, "step", step.String())
 	if tried {
 		if r := v.hopeless(step, a); r != nil {
-			return v.blocked(r, 0)
+			again := retry(step, a)
+			if again == 0 || v.s.Now < again {
+				return v.blocked(r, again)
+			}
 		}
 		reason = v.failed(step, a)
 		reason.Pointless = false

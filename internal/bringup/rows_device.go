@@ -106,18 +106,27 @@ func (v *view) loading(names []string) *Reason {
 	return because(ModLoading, v.kernelSays(v.fn.BDF), "module", strings.Join(names, ", "))
 }
 
-// firmware is the reason when the kernel log says that the driver waits for
-// firmware, of this function or of another one before it: probes go one by one.
+// firmware is the reason when the driver waits for firmware, of this function or
+// of another one before it: probes go one by one. The kernel log says so after 20 s
+// only, on kernels before 5.2 never.
 func (v *view) firmware() *Reason {
-	if p := v.fn.Probe; p != nil && p.Waiting {
+	if awaitsFirmware(*v.fn) {
 		return because(FWWait, v.kernelSays(v.fn.BDF), "pci", v.fn.BDF)
 	}
 	for _, f := range v.s.PCI {
-		if f.Probe != nil && f.Probe.Waiting && v.fn.Driver == "" {
+		if awaitsFirmware(f) && v.fn.Driver == "" {
 			return because(FWWait, v.kernelSays(f.BDF), "pci", f.BDF+" (before "+v.fn.BDF+")")
 		}
 	}
 	return nil
+}
+
+func awaitsFirmware(f host.PCIFunction) bool {
+	if f.Probe == nil {
+		return f.Starting
+	}
+	// A driver that has given its card up has no interrupts either.
+	return f.Probe.Waiting || f.Starting && !f.Probe.Dying
 }
 
 // probe has the driver take the function.
@@ -252,6 +261,9 @@ func (v *view) inFlight(step Step) *Reason {
 	case LoadModules:
 		return because(ModLoading, v.kernelSays(v.place.BDF), "module", strings.Join(step.Modules, ", "))
 	case BindDriver:
+		if a, tried := v.s.Facts.Attempts[step.key()]; tried && a.Err != "" {
+			return v.probeReason(a.Err)
+		}
 		return because(ProbeWait, v.kernelSays(step.BDF), "pci", step.BDF)
 	case Verify:
 		if last := v.s.Facts.Verified; last != nil && !last.OK {

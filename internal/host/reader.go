@@ -77,6 +77,7 @@ func (r *Reader) Read(ctx context.Context) (Snapshot, error) {
 			}
 		}
 		slices.Sort(f.Net)
+		f.Starting = f.Starting && len(f.IB) == 0
 		f.Probe = r.log.probe(*f)
 	}
 	return s, ctx.Err()
@@ -134,6 +135,7 @@ func (r *Reader) functions(s *Snapshot) {
 		if f.Override == "(null)" {
 			f.Override = ""
 		}
+		f.Starting = f.Driver == "mlx5_core" && !t.exists(dir, bdf, "msi_irqs")
 		dead, err := r.dead(t.path(dir, bdf, "config"))
 		if err != nil {
 			s.gap("PCI configuration space of "+bdf, err)

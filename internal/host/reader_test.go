@@ -125,6 +125,12 @@ func TestReadFunctions(t *testing.T) {
 		{"no driver", dir + unbound, func(f *PCIFunction) {
 			f.Driver, f.IB, f.Net = "", nil, nil
 		}},
+		{"in the probe", dir + "!infiniband\n!net\n[sys/class/infiniband]\n!mlx5_0\n[sys/class/net]\n!ib0\n", func(f *PCIFunction) {
+			f.Starting, f.IB, f.Net = true, nil, nil
+		}},
+		{"probed, no InfiniBand device", dir + "msi_irqs/\n!infiniband\n!net\n[sys/class/infiniband]\n!mlx5_0\n[sys/class/net]\n!ib0\n", func(f *PCIFunction) {
+			f.IB, f.Net = nil, nil
+		}},
 		{"Ethernet class", dir + "class: 0x020000", func(f *PCIFunction) { f.Class = 0x020000 }},
 		{"dead", dir + "config =x ffffffffffffffffffffffffffffffff", func(f *PCIFunction) { f.Dead = true }},
 		{"BAR 0 found no space", dir + "resource <<\n0x0000000000000000 0x0000000000000000 0x0000000000000000\n>>", func(f *PCIFunction) { f.BAR0 = false }},

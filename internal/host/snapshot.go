@@ -48,6 +48,10 @@ type PCIFunction struct {
 	Net      []string // names of network interfaces below it
 	Probe    *Probe   // what the kernel log says of the last driver probe, nil when nothing
 	Override string   // driver_override, "" when unset
+	// Starting: mlx5_core has the function but no interrupt vectors on it yet. It is
+	// in its probe, before or in the firmware's start; the driver link is there all
+	// that time (really_probe in drivers/base/dd.c).
+	Starting bool
 }
 
 // Probe is the last thing the kernel log tells of a driver binding this

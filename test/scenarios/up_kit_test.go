@@ -132,6 +132,10 @@ type journal struct {
 	Facts struct {
 		Verified struct{ OK bool }
 	}
+	Runs []struct {
+		PID        int
+		Begin, End time.Duration
+	}
 	Steps []struct {
 		N, Run     int
 		Text, Err  string

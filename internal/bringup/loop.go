@@ -175,7 +175,6 @@ func (r *run) open() {
 	r.state.Facts = j.Facts
 	// Every run tries and proves anew.
 	r.state.Facts.Verdict, r.state.Facts.Attempts, r.state.Facts.Verified = Pending, nil, nil
-	r.state.Deadline = r.begin + r.cfg.Boot.Timeout
 	// What was seen while another process was at it is no basis.
 	r.fresh = r.Observer.Refresh()
 	r.write()
@@ -271,13 +270,7 @@ func (r *run) decide(ctx context.Context) (again time.Duration, over bool) {
 		return pace, false
 	}
 	s := &r.state
-	if s.Facts.Verdict == IsUp {
-		since := r.lost
-		if since == 0 {
-			since = s.Now
-		}
-		s.Deadline = since + lossGrace
-	}
+	s.Deadline = r.deadline()
 	step := Next(r.cfg, *s)
 	if s.Facts.Verdict == IsUp {
 		switch {
@@ -306,6 +299,23 @@ func (r *run) decide(ctx context.Context) (again time.Duration, over bool) {
 	}
 	r.act(ctx, step)
 	return pace, false
+}
+
+// deadline is when waiting is over.
+func (r *run) deadline() time.Duration {
+	d := r.begin + r.cfg.Boot.Timeout
+	if r.state.Facts.Verdict == IsUp {
+		since := r.lost
+		if since == 0 {
+			since = r.state.Now
+		}
+		d = since + lossGrace
+	}
+	// The first question to the peers is let end: its answer is the reason.
+	if f := r.inFlight; f != nil && f.Kind == Verify && r.state.Facts.Verified == nil {
+		d = max(d, r.since+pings*pingWait+time.Second)
+	}
+	return d
 }
 
 func (r *run) until(step Step) time.Duration {

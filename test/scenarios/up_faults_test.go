@@ -18,7 +18,7 @@ func TestUpPeerSilent(t *testing.T) {
 	peer.SetAnswering(false)
 	c := b.card(hca.Config{})
 	m := b.story("6.1", c)
-	p := m.service("--timeout 8s")
+	p := m.service("--timeout 10s")
 	if j := m.verdict("ib0", "fallback", 2*time.Minute); j.Reason.Code != "IB-PEER-NO-ARP" {
 		t.Errorf("reason: %+v", j.Reason)
 	}

@@ -6,9 +6,85 @@ import (
 	"testing"
 	"time"
 
+	"ibup/test/fabric"
 	"ibup/test/hca"
 	"ibup/test/vm"
 )
+
+// everything is a file that makes a bring-up take every kind of step.
+const everything = `[IPoIB]
+PKey=0x8001
+MTU=4092
+[Network]
+Address=20.20.21.109/24
+Address=fd00:21::109/64
+Gateway=20.20.21.107
+Route=30.30.0.0/16 via 20.20.21.107 metric 50
+[Verify]
+Ping=20.20.21.107
+`
+
+// end is the state of the machine that must come out, whatever happened on the way.
+func (m *machine) end() string {
+	m.b.t.Helper()
+	return m.sh(`for i in /sys/class/net/ib*; do echo $(basename $i) $(cat $i/pkey $i/mode $i/mtu $i/flags $i/carrier); done
+ip -o addr show scope global | awk '$2 ~ /^ib/ {print $2, $4}' | sort
+ip -4 route show dev ib0.8001; ip -6 route show dev ib0.8001 | grep -v fe80`)
+}
+
+// kill -9 at every step of a bring-up, each step once, then started again: the
+// same end, nothing twice, nothing left over.
+func TestUpKilledAtEveryStep(t *testing.T) {
+	parallel(t)
+	b := newBench(t)
+	// A load that is killed in the middle of the probe fails with these.
+	b.allow(`P_Key 0x8001|mlx5_core|mlx5_ib|infiniband|ib0|ib_`)
+	b.partition(0x8001, fabric.Partition{Everyone: fabric.Full})
+	b.host("20.20.21.107", 0x8001)
+	c := b.card(hca.Config{})
+	m := b.boot(b.withIbup(vm.Options{Kernel: "6.1", HCAs: []string{c.Socket}}, map[string]string{"ib0.8001": everything}))
+	// The journal tells that step n has begun; then, at once, the end.
+	kill := func(n int) {
+		t.Helper()
+		m.sh(`ibup up >/tmp/killed 2>&1 & pid=$!
+until grep -q '"n": %d,' /run/ibup/ib0.8001.json 2>/dev/null; do kill -0 $pid 2>/dev/null || break; done
+kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null; true`, n)
+	}
+	kill(1) // the load of the modules
+	m.ibup(0, "up")
+	want := m.end()
+	m.forget()
+	m.ibup(0, "up")
+	steps := m.journal("ib0.8001").Steps
+	t.Logf("%d steps; the end:\n%s", len(steps), want)
+	if len(steps) < 8 {
+		t.Fatalf("only %d steps: %+v", len(steps), steps)
+	}
+	for n := 1; n <= len(steps); n++ {
+		if got := m.end(); got != want {
+			t.Errorf("before step %d: the end is\n%s\nwant\n%s", n, got, want)
+		}
+		m.forget()
+		kill(n)
+		m.ibup(0, "up")
+		if got := m.end(); got != want {
+			t.Errorf("killed at step %d (%s): the end is\n%s\nwant\n%s", n, steps[n-1].Text, got, want)
+		}
+		if got := m.sh("ls -A /run/ibup"); strings.Contains(got, ".new") {
+			t.Errorf("left over: %s", got)
+		}
+	}
+	m.ping3("20.20.21.107")
+}
+
+// forget takes away what ibup made, so that the next bring-up starts from the
+// loaded modules.
+func (m *machine) forget() {
+	m.b.t.Helper()
+	m.ibup(0, "down")
+	m.until(time.Minute, "! test -e /sys/class/net/ib0.8001")
+	m.sh("rm -f /run/ibup/*.json")
+}
 
 // Several at once, and two hundred repetitions, give one result.
 func TestUpManyAtOnce(t *testing.T) {

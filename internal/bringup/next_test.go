@@ -178,6 +178,9 @@ func deviceRows() []row1 {
 		{"not probed for a second", nil, healthy, edits{unbound, func(s *State) { s.Facts.Unbound = map[string]time.Duration{bdf0: s.Now - time.Second} }}, "bind mlx5_core to 0000:3b:00.0 again"},
 		{"firmware starting, driver link there", nil, healthy, edits{noDevice, probed("", true)}, "wait IB-FW-WAIT"},
 		{"in the probe, the log says nothing yet", nil, healthy, edits{noDevice, fn(func(f *host.PCIFunction) { f.Starting = true })}, "wait IB-FW-WAIT"},
+		{"in the probe again after one that failed", nil, healthy, edits{noDevice, fn(func(f *host.PCIFunction) {
+			f.Starting, f.Probe = true, &host.Probe{Err: "enable hca failed", Errno: 110}
+		})}, "wait IB-PROBE-FAILED"},
 		{"given up, without interrupts", nil, healthy, edits{noDevice, fn(func(f *host.PCIFunction) { f.Starting, f.Probe = true, &host.Probe{Dying: true} })}, "wait IB-FW-DYING"},
 		{"firmware starting", nil, healthy, edits{unbound, probed("", true)}, "wait IB-FW-WAIT"},
 		{"firmware starting, budget over", c(withFallback), healthy, edits{unbound, probed("", true), late}, "install-fallback IB-FW-WAIT"},

@@ -125,8 +125,9 @@ func awaitsFirmware(f host.PCIFunction) bool {
 	if f.Probe == nil {
 		return f.Starting
 	}
-	// A driver that has given its card up has no interrupts either.
-	return f.Probe.Waiting || f.Starting && !f.Probe.Dying
+	// A driver that has given its card up has no interrupts either, and one that has
+	// failed before may fail in the same way: the log knows better.
+	return f.Probe.Waiting || f.Starting && !f.Probe.Dying && f.Probe.Err == ""
 }
 
 // probe has the driver take the function.
@@ -138,6 +139,9 @@ func (v *view) probe() *Step {
 	if f.Driver != "" {
 		if f.Probe != nil && f.Probe.Dying && v.dev == nil {
 			return wait(because(FWDying, v.kernelSays(f.BDF), "pci", v.pci()))
+		}
+		if f.Starting && f.Probe != nil && f.Probe.Err != "" && v.dev == nil {
+			return wait(v.probeReason(f.Probe.Err)) // what it said last time, until it says more
 		}
 		return nil
 	}

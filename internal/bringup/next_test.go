@@ -194,6 +194,9 @@ func deviceRows() []row1 {
 		{"command refused three times, a minute ago, on the fallback", c(withFallback), healthy, edits{unbound, probed("enable hca failed", false),
 			attempted(bindStep, 3, unix.EIO), fallbackIn, func(s *State) { s.Facts.Verdict = Fallback; s.Now += time.Minute }}, "bind mlx5_core to 0000:3b:00.0 again"},
 		{"bind under way after a failure", nil, healthy, edits{unbound, probed("enable hca failed", false), attempted(bindStep, 1, unix.EIO), func(s *State) { s.Facts.InFlight = &bindStep }}, "wait IB-PROBE-FAILED"},
+		{"bind under way after a failure, the log begun anew", nil, healthy, edits{noDevice, attempted(bindStep, 2, unix.EIO), fn(func(f *host.PCIFunction) {
+			f.Starting, f.Probe = true, &host.Probe{}
+		}), func(s *State) { s.Facts.InFlight = &bindStep }}, "wait IB-PROBE-FAILED"},
 		{"id unknown to the driver", nil, healthy, edits{unbound, attempted(bindStep, 1, unix.ENODEV)}, "fail IB-PCI-UNKNOWN"},
 		{"driver gave the card up", nil, healthy, edits{noDevice, fn(func(f *host.PCIFunction) { f.Probe = &host.Probe{Dying: true} })}, "wait IB-FW-DYING"},
 		{"no device yet", nil, healthy, edits{noDevice}, "wait IB-DEVICE-ABSENT"},

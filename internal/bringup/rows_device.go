@@ -110,7 +110,7 @@ func (v *view) loading(names []string) *Reason {
 // of another one before it: probes go one by one. The kernel log says so after 20 s
 // only, on kernels before 5.2 never.
 func (v *view) firmware() *Reason {
-	if awaitsFirmware(*v.fn) {
+	if awaitsFirmware(*v.fn) && (v.fn.Probe != nil && v.fn.Probe.Waiting || v.bindError() == "") {
 		return because(FWWait, v.kernelSays(v.fn.BDF), "pci", v.fn.BDF)
 	}
 	for _, f := range v.s.PCI {
@@ -140,8 +140,8 @@ func (v *view) probe() *Step {
 		if f.Probe != nil && f.Probe.Dying && v.dev == nil {
 			return wait(because(FWDying, v.kernelSays(f.BDF), "pci", v.pci()))
 		}
-		if f.Starting && f.Probe != nil && f.Probe.Err != "" && v.dev == nil {
-			return wait(v.probeReason(f.Probe.Err)) // what it said last time, until it says more
+		if err := v.bindError(); f.Starting && err != "" && v.dev == nil {
+			return wait(v.probeReason(err)) // what it said last time, until it says more
 		}
 		return nil
 	}
@@ -156,6 +156,15 @@ func (v *view) probe() *Step {
 		why = "the last probe failed: " + f.Probe.Err
 	}
 	return &Step{Kind: BindDriver, BDF: f.BDF, Why: why}
+}
+
+// bindError is how the last probe that ended has failed; "" when it has not. The
+// log forgets it as soon as the driver begins again, the attempts do not.
+func (v *view) bindError() string {
+	if p := v.fn.Probe; p != nil && p.Err != "" {
+		return p.Err
+	}
+	return v.s.Facts.Attempts[Step{Kind: BindDriver, BDF: v.fn.BDF}.key()].Err
 }
 
 // probeReason tells why a function that was probed in vain has no driver.

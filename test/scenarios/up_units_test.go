@@ -65,6 +65,27 @@ func (m *machine) noFailedUnit() {
 	}
 }
 
+// The main job as a user has it: the card is plugged in, udev's rule wants the
+// unit, the unit brings ib0 up.
+func TestUpHotAddByRule(t *testing.T) {
+	kernels(t, mainKernels, func(t *testing.T, kernel string) {
+		b := newBench(t)
+		b.host("20.20.20.107", 0)
+		c := b.card(hca.Config{})
+		m := b.packaged(vm.Options{Kernel: kernel, HotplugSlots: 1, NICs: []vm.NIC{{Name: "eno1"}}})
+		m.file(3*time.Minute, `"verdict": "fallback"`, "/run/witness")
+		m.overEthernet("20.20.20.107")
+		if err := m.HotAdd(b.ctx, c.Socket); err != nil {
+			t.Fatal(err)
+		}
+		m.file(3*time.Minute, `"verdict": "up"`, "/run/ibup/ib0.json")
+		m.overInfiniBand("20.20.20.107")
+		m.ping3("20.20.20.107")
+		m.until(time.Minute, "journalctl --no-pager -u ibup@0000:01:00.0.service | grep -q 'ib0: up'")
+		m.noFailedUnit()
+	})
+}
+
 // A card at boot and a subnet manager that is late: what is mounted from the network
 // waits, and then finds ib0; udev's repeated events change nothing.
 func TestUpUnitsHoldMounts(t *testing.T) {

@@ -52,8 +52,9 @@ func demo(ctx context.Context) error {
 	say("booting a Debian with systemd and ibup, without a card; without KVM this takes about 20 s")
 	v, err := l.Boot(ctx, vm.Options{
 		Name: "node109", Kernel: "6.1", Systemd: true, HotplugSlots: 1,
-		NICs:  []vm.NIC{{Name: "eno1"}},
-		Files: lab.Installed(root, program, map[string]string{"ib0": storyConf}),
+		Append: "ibup.debug=1", // every step in the journal
+		NICs:   []vm.NIC{{Name: "eno1"}},
+		Files:  lab.Installed(root, program, map[string]string{"ib0": storyConf}),
 	})
 	if err != nil {
 		return err

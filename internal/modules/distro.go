@@ -11,7 +11,7 @@ import (
 // below root.
 func installHint(root, kernel, module string) string {
 	if _, err := os.Stat(filepath.Join(root, "etc/initrd-release")); err == nil {
-		return fmt.Sprintf("it is not in this initramfs: rebuild it with %s (ibup initramfs)", module)
+		return fmt.Sprintf("it is not in this initramfs: rebuild it with %s", module)
 	}
 	id, version := osRelease(root)
 	for _, d := range id {

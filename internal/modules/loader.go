@@ -124,6 +124,9 @@ func (l *Loader) setBusy(name string) {
 // Wait returns when no load is under way any more.
 func (l *Loader) Wait() { l.pending.Wait() }
 
+// maxRounds is how often a module that is there and then is not is tried.
+const maxRounds = 3
+
 // load brings one module to life.
 func (l *Loader) load(ctx context.Context, m Load) error {
 	l.setBusy(m.Name)
@@ -138,7 +141,7 @@ func (l *Loader) load(ctx context.Context, m Load) error {
 		}
 		return tail.Lines()
 	}
-	for {
+	for round := 1; ; round++ {
 		if stateIn(l.root, m.Name) == Live {
 			return nil
 		}
@@ -151,8 +154,13 @@ func (l *Loader) load(ctx context.Context, m Load) error {
 		case errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY):
 			// Somebody else's load. The kernel has waited for its end; it is live,
 			// or it failed or is being removed, which has no event to wait for.
-			if again, err := l.settle(ctx, m.Name); !again {
-				return err
+			again, failed := l.settle(ctx, m.Name)
+			if !again {
+				return failed
+			}
+			// Not somebody else's: a module's own start can end with these, too.
+			if round >= maxRounds {
+				return l.explain(m, err, said())
 			}
 		default:
 			return l.explain(m, err, said())

@@ -152,6 +152,18 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunOfOwnEEXIST has a module whose own start ends with the error that
+// otherwise means another's load: that has an end, too.
+func TestRunOfOwnEEXIST(t *testing.T) {
+	for _, errno := range []error{unix.EEXIST, unix.EBUSY} {
+		l, k, plan := fake(t, map[string][]error{"a": {errno, errno, errno, errno, errno}})
+		plan.Loads = plan.Loads[:1]
+		if _, err := run(t, l, plan); !errors.Is(err, errno) || k.log() != "finit a, finit a, finit a" {
+			t.Errorf("Run = %v, calls %q; want %v after three", err, k.log(), errno)
+		}
+	}
+}
+
 // TestRunAgainstAnotherLoader has the kernel say EEXIST while the other's load
 // comes to its end.
 func TestRunAgainstAnotherLoader(t *testing.T) {

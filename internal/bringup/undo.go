@@ -72,8 +72,11 @@ func (u *undo) step(done Step, unload bool) {
 		}
 		u.add(Step{Kind: SetDown, Link: l.Name, Index: l.Index})
 	case CreateChild:
+		if l == nil {
+			return // a child does not outlive its parent
+		}
 		for _, child := range u.s.Links {
-			if child.Parent != done.Index || child.PKey != done.PKey || child.Kind != "" && l == nil {
+			if child.Parent != done.Index || child.PKey != done.PKey {
 				continue
 			}
 			if use := u.useOf(child); use != "" {

@@ -2,6 +2,7 @@ package bringup
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"ibup/internal/config"
@@ -187,7 +188,7 @@ func (m *model) settle() {
 	}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.Type != typeInfiniBand {
+		if l.Type != host.TypeInfiniBand {
 			continue
 		}
 		p := m.port(l)
@@ -237,12 +238,12 @@ func (m *model) freshIndex() int {
 
 func (m *model) netdev(d host.IBDevice, p host.Port) {
 	for _, l := range m.s.Links {
-		if l.Type == typeInfiniBand && l.Parent == 0 && l.BDF == d.BDF && l.DevPort == p.Num-1 {
+		if l.Type == host.TypeInfiniBand && l.Parent == 0 && l.BDF == d.BDF && l.DevPort == p.Num-1 {
 			return
 		}
 	}
 	v := &view{cfg: config.Config{Name: ""}, s: State{Snapshot: m.s.Snapshot}}
-	m.s.Links = append(m.s.Links, host.Link{Name: v.aside(), Index: m.freshIndex(), Type: typeInfiniBand,
+	m.s.Links = append(m.s.Links, host.Link{Name: v.aside(), Index: m.freshIndex(), Type: host.TypeInfiniBand,
 		Addr: make(host.HWAddr, 20), MTU: 2044, BDF: d.BDF, DevPort: p.Num - 1, PKey: 0xffff, Mode: "datagram"})
 }
 
@@ -350,10 +351,5 @@ func (s Step) childName() string {
 	if len(name) > 10 {
 		name = name[:10]
 	}
-	return name + "." + hex4(s.PKey)
-}
-
-func hex4(n uint16) string {
-	const digits = "0123456789abcdef"
-	return string([]byte{digits[n>>12], digits[n>>8&15], digits[n>>4&15], digits[n&15]})
+	return fmt.Sprintf("%s.%04x", name, s.PKey)
 }

@@ -62,7 +62,7 @@ func stackOf(s host.Snapshot) string {
 		fmt.Fprint(&b, d.BDF, d.Name, ' ')
 	}
 	for _, l := range s.Links {
-		if l.Type == typeInfiniBand {
+		if l.Type == host.TypeInfiniBand {
 			fmt.Fprint(&b, l.Index, ' ')
 		}
 	}

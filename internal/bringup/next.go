@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	typeInfiniBand = 32 // ARPHRD_INFINIBAND (linux/if_arp.h)
-	driverName     = "mlx5_core"
+	driverName = "mlx5_core"
 
 	// stableFor is how long carrier must last before it is believed, where no
 	// peer proves more: the first sweep of a subnet manager may change the P_Key at

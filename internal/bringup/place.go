@@ -263,7 +263,7 @@ func claimList(claims []Claim) []string {
 func inUse(c config.Config, s host.Snapshot) Place {
 	var named Place
 	for _, l := range s.Links {
-		if l.Type != typeInfiniBand || l.BDF == "" {
+		if l.Type != host.TypeInfiniBand || l.BDF == "" {
 			continue
 		}
 		p := Place{l.BDF, l.DevPort + 1}

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	protoKernel = 2    // RTPROT_KERNEL: made by the kernel for an address
-	metricV6    = 1024 // what IPv6 makes of metric 0 (IP6_RT_PRIO_USER)
-	connectedV6 = 256  // IP6_RT_PRIO_ADDRCONF, of connected routes
+	protoKernel = 2   // RTPROT_KERNEL: made by the kernel for an address
+	connectedV6 = 256 // IP6_RT_PRIO_ADDRCONF, of connected routes
 )
 
 // onFallback tells whether traffic goes by the fallback route now. It does not
@@ -52,13 +51,10 @@ func same(x host.Route, r Route, dev string) bool {
 }
 
 func metricOf(r Route) int {
-	switch {
-	case r.Metric != 0 || !r.Dest.Addr().Is6():
-		return r.Metric
-	case r.Connected:
+	if r.Connected && r.Metric == 0 && r.Dest.Addr().Is6() {
 		return connectedV6
 	}
-	return metricV6
+	return fallback.Priority(r.Dest, r.Metric)
 }
 
 // missingRoute is the first route of the file, or withheld before, that is not in
@@ -120,7 +116,7 @@ func (v *view) shadows() []Route {
 	var out []Route
 	for _, x := range v.s.Routes {
 		l := linkByName(v.s.Snapshot, x.Dev)
-		if l == nil || l.Type != typeInfiniBand || !v.mine(l) {
+		if l == nil || l.Type != host.TypeInfiniBand || !v.mine(l) {
 			continue
 		}
 		if !slices.ContainsFunc(v.cfg.Fallback.Routes, func(f config.Route) bool { return shadowed(f, x) }) {

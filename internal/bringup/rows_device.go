@@ -110,24 +110,23 @@ func (v *view) loading(names []string) *Reason {
 // of another one before it: probes go one by one. The kernel log says so after 20 s
 // only, on kernels before 5.2 never.
 func (v *view) firmware() *Reason {
-	if awaitsFirmware(*v.fn) && (v.fn.Probe != nil && v.fn.Probe.Waiting || v.bindError() == "") {
+	if v.awaitsFirmware(*v.fn) {
 		return because(FWWait, v.kernelSays(v.fn.BDF), "pci", v.fn.BDF)
 	}
 	for _, f := range v.s.PCI {
-		if awaitsFirmware(f) && v.fn.Driver == "" {
+		if v.awaitsFirmware(f) && v.fn.Driver == "" {
 			return because(FWWait, v.kernelSays(f.BDF), "pci", f.BDF+" (before "+v.fn.BDF+")")
 		}
 	}
 	return nil
 }
 
-func awaitsFirmware(f host.PCIFunction) bool {
-	if f.Probe == nil {
-		return f.Starting
+func (v *view) awaitsFirmware(f host.PCIFunction) bool {
+	if p := f.Probe; p != nil && (p.Waiting || p.Dying) {
+		return p.Waiting // a driver that has given its card up has no interrupts either
 	}
-	// A driver that has given its card up has no interrupts either, and one that has
-	// failed before may fail in the same way: the log knows better.
-	return f.Probe.Waiting || f.Starting && !f.Probe.Dying && f.Probe.Err == ""
+	// One that has failed before may be failing in the same way.
+	return f.Starting && v.bindError(f) == ""
 }
 
 // probe has the driver take the function.
@@ -140,7 +139,7 @@ func (v *view) probe() *Step {
 		if f.Probe != nil && f.Probe.Dying && v.dev == nil {
 			return wait(because(FWDying, v.kernelSays(f.BDF), "pci", v.pci()))
 		}
-		if err := v.bindError(); f.Starting && err != "" && v.dev == nil {
+		if err := v.bindError(*f); f.Starting && err != "" && v.dev == nil {
 			return wait(v.probeReason(err)) // what it said last time, until it says more
 		}
 		return nil
@@ -160,11 +159,11 @@ func (v *view) probe() *Step {
 
 // bindError is how the last probe that ended has failed; "" when it has not. The
 // log forgets it as soon as the driver begins again, the attempts do not.
-func (v *view) bindError() string {
-	if p := v.fn.Probe; p != nil && p.Err != "" {
-		return p.Err
+func (v *view) bindError(f host.PCIFunction) string {
+	if f.Probe != nil && f.Probe.Err != "" {
+		return f.Probe.Err
 	}
-	return v.s.Facts.Attempts[Step{Kind: BindDriver, BDF: v.fn.BDF}.key()].Err
+	return v.s.Facts.Attempts[Step{Kind: BindDriver, BDF: f.BDF}.key()].Err
 }
 
 // probeReason tells why a function that was probed in vain has no driver.
@@ -227,7 +226,7 @@ func portText(d *host.IBDevice, p *host.Port) string {
 func (v *view) netdev() *Step {
 	for i := range v.s.Links {
 		l := &v.s.Links[i]
-		if l.Type == typeInfiniBand && l.Parent == 0 && l.BDF == v.place.BDF && l.DevPort == v.place.Port-1 {
+		if l.Type == host.TypeInfiniBand && l.Parent == 0 && l.BDF == v.place.BDF && l.DevPort == v.place.Port-1 {
 			v.parent, v.link = l, l
 			return nil
 		}

@@ -30,7 +30,7 @@ func (v *view) child() *Step {
 	var best *host.Link
 	for i := range v.s.Links {
 		l := &v.s.Links[i]
-		if l.Type != typeInfiniBand || l.Parent != v.parent.Index || l.PKey|fullMember != key {
+		if l.Type != host.TypeInfiniBand || l.Parent != v.parent.Index || l.PKey|fullMember != key {
 			continue
 		}
 		if best == nil || v.fitness(l) > v.fitness(best) {
@@ -97,7 +97,7 @@ func (v *view) cannotMove(l host.Link) string {
 		return l.Name + " " + use
 	}
 	switch {
-	case l.Type == typeInfiniBand, l.Kind == "dummy" && !l.Up:
+	case l.Type == host.TypeInfiniBand, l.Kind == "dummy" && !l.Up:
 		return ""
 	case l.BDF != "" || l.Kind == "":
 		return l.Name + " is a network card of another kind"
@@ -109,9 +109,9 @@ func (v *view) cannotMove(l host.Link) string {
 
 func describe(l host.Link) string {
 	switch {
-	case l.Type == typeInfiniBand && l.Parent != 0:
+	case l.Type == host.TypeInfiniBand && l.Parent != 0:
 		return fmt.Sprintf("another IPoIB interface (%s, P_Key 0x%04x)", l.BDF, l.PKey)
-	case l.Type == typeInfiniBand:
+	case l.Type == host.TypeInfiniBand:
 		return fmt.Sprintf("the IPoIB interface of another port (%s port %d)", l.BDF, l.DevPort+1)
 	case l.Kind != "":
 		return "an interface of kind " + l.Kind

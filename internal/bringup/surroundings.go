@@ -128,7 +128,7 @@ func (x *Surroundings) udevPending(s host.Snapshot) []int {
 	seen := map[int]time.Duration{}
 	var pending []int
 	for _, l := range s.Links {
-		if l.Type != typeInfiniBand {
+		if l.Type != host.TypeInfiniBand {
 			continue
 		}
 		at, known := x.links[l.Index]

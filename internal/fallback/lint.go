@@ -222,7 +222,7 @@ func (l *linter) lines(data []byte) {
 		if r.more {
 			continue
 		}
-		k := key{r.Dest, priority(r.Route)}
+		k := key{r.Dest, Priority(r.Dest, r.Metric)}
 		if before, dup := seen[k]; !dup {
 			seen[k] = r.Route
 		} else if before == r.Route {

@@ -116,7 +116,7 @@ func (in Installer) find(r config.Route) (exact, other *netlink.Route, err error
 		return nil, nil, &RouteError{Route: r, Why: "reading the routes", Err: err}
 	}
 	for i, rt := range routes {
-		if rt.Tos != 0 || rt.Priority != priority(r) || dest(rt) != r.Dest.Masked() {
+		if rt.Tos != 0 || rt.Priority != Priority(r.Dest, r.Metric) || dest(rt) != r.Dest.Masked() {
 			continue
 		}
 		gw, _ := netip.AddrFromSlice(rt.Gw)
@@ -245,13 +245,13 @@ func family(r config.Route) int {
 	return unix.AF_INET
 }
 
-// priority is the metric as the kernel lists it: IPv6 turns 0 into
+// Priority is a route's metric as the kernel lists it: IPv6 turns 0 into
 // IP6_RT_PRIO_USER, 1024.
-func priority(r config.Route) int {
-	if r.Metric == 0 && r.Dest.Addr().Is6() {
+func Priority(dest netip.Prefix, metric int) int {
+	if metric == 0 && dest.Addr().Is6() {
 		return 1024
 	}
-	return r.Metric
+	return metric
 }
 
 // dest is a listed route's destination; a default route may come without one.

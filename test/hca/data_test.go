@@ -20,17 +20,35 @@ type pair struct {
 	lid [2]uint16
 }
 
+// marked tells when a change has arrived that means nothing to an HCA, and with it
+// all that came before.
+type marked struct {
+	*HCA
+	marker chan struct{}
+}
+
+func (m marked) PortChanged(c fabric.Change) {
+	m.HCA.PortChanged(c)
+	if c&fabric.ChangeCableModule != 0 {
+		m.marker <- struct{}{}
+	}
+}
+
 func newPair(t *testing.T) *pair {
 	p := &pair{fab: fabric.New(fabric.Options{})}
 	t.Cleanup(p.fab.Close)
 	for i := range p.d {
 		d := newDriver(t, Config{Index: i})
-		port, err := p.fab.Attach(fabric.PortConfig{GUID: d.h.Config().PortGUID}, d.h)
+		told := marked{d.h, make(chan struct{}, 1)}
+		port, err := p.fab.Attach(fabric.PortConfig{GUID: d.h.Config().PortGUID}, told)
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.h.Connect(port)
 		d.start()
+		// What Attach and the start have changed is told before a test looks for events.
+		port.Notify(fabric.ChangeCableModule)
+		<-told.marker
 		p.d[i], p.eq[i] = d, d.newEQ(1)
 		p.cq[i] = d.newCQ(p.eq[i])
 		p.qp[i] = d.newQP(qpUD, p.cq[i], p.cq[i])

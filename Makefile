@@ -70,7 +70,7 @@ fuzz: ## fuzz every fuzz target for 10 s, or FUZZTIME
 
 .PHONY: lint
 lint: ## check formatting, suspicious code and shell scripts
-	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)"
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not formatted: $$bad" >&2; exit 1; }
 	go vet ./...
 	@if command -v shellcheck >/dev/null; then \
 	  git ls-files -z -- '*.sh' .ci/run dracut | xargs -0 grep -lZE '^#!/bin/(ba)?sh' | xargs -0r shellcheck; \
